@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import os
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from presim.trace.schema import Trace
     from presim.trace.store import StoredJob
     from presim.verbs.run import Progress
+
+    _Captured: TypeAlias = tuple[StoredJob, list[Trace], list[str]]  # with the traces to go on with, and sentences
 
 _LIMIT_S = 3600.0
 _MOST_CHARACTERS = 400  # of what the framework says
@@ -56,39 +58,31 @@ def capture_plan_and_evaluate(
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.composition.frameworks.launched import launched_run, sizes_to_capture
-    from presim.composition.frameworks.megatron import NO_GRAPHS, FrameworkRun, plan_run
+    from presim.composition.frameworks.launched import launched_run
+    from presim.composition.frameworks.megatron import plan_run
     from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if save is not None:
         store.check_writable(save)
-    target = chosen_cluster(options)
+    target, whole = chosen_cluster(options), not extends
     run: FrameworkRun | LaunchedRun
-    sizes: tuple[int, ...] = ()
     if framework == "megatron":
-        planned_run = functools.partial(
-            plan_run, model, plan, named_fields, target.world_size, precision, gpu=target.gpu.id
+        run_with = functools.partial(
+            plan_run,
+            model,
+            plan,
+            named_fields,
+            target.world_size,
+            precision,
+            gpu=target.gpu.id,
+            all_micro_batches=whole,
         )
-        run = planned_run(overrides, all_micro_batches=not extends)
-        if run.is_whole_graph:
-            options = dataclasses.replace(options, host_time=False)
+        run, (job, traces, notes) = _capture_megatron(run_with, overrides, target, progress)
+        options = dataclasses.replace(options, host_time=options.host_time and not run.is_whole_graph)
     else:
-        described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
-        run = described(all_micro_batches=not extends)
-        sizes = sizes_to_capture(run, plan) if extends else ()
-    try:
-        job, traces, notes = (
-            _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
-            if sizes
-            else _whole(run, target, progress)
-        )
-    except InputError as refusal:
-        if not isinstance(run, FrameworkRun) or not run.has_recipe_graphs:
-            raise
-        run = planned_run((*NO_GRAPHS, *overrides), all_micro_batches=not extends)
-        job, traces, notes = _whole(run, target, progress)
-        notes = [f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}.", *notes]
+        run_of = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
+        run, (job, traces, notes) = _capture_launched(run_of, plan, target, progress, extends=extends)
     traces = [_titled(trace, model, run) for trace in traces]
     notes = [*run.notes, *notes, *job.manifest.notes]
     is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in traces)
@@ -98,25 +92,49 @@ def capture_plan_and_evaluate(
     planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
     if save is not None:
         planned.save(save)
-    return evaluate(
-        planned,
-        target,
-        engine_options(options),
-        prices=options.price_folders,
-        changes=what_if_changes(options),
-    )
+    prices, changes = options.price_folders, what_if_changes(options)
+    return evaluate(planned, target, engine_options(options), prices=prices, changes=changes)
 
 
-def _whole(
-    run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress
-) -> tuple[StoredJob, list[Trace], list[str]]:
+def _capture_megatron(
+    run_with: Callable[[Sequence[str]], FrameworkRun], overrides: Sequence[str], target: Cluster, progress: Progress
+) -> tuple[FrameworkRun, _Captured]:
+    """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses."""
+    from presim.composition.frameworks.megatron import NO_GRAPHS
+
+    run = run_with(overrides)
+    try:
+        return run, _whole(run, target, progress)
+    except InputError as refusal:
+        if not run.has_recipe_graphs:
+            raise
+        run = run_with((*NO_GRAPHS, *overrides))
+        job, traces, notes = _whole(run, target, progress)
+        sentence = f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}."
+        return run, (job, traces, [sentence, *notes])
+
+
+def _capture_launched(
+    run_of: Callable[..., LaunchedRun], plan: Plan, target: Cluster, progress: Progress, *, extends: bool
+) -> tuple[LaunchedRun, _Captured]:
+    """A capture of a framework's launch files, with few layers where these can be extended."""
+    from presim.composition.frameworks.launched import sizes_to_capture
+
+    run = run_of(all_micro_batches=not extends)
+    sizes = sizes_to_capture(run, plan) if extends else ()
+    if not sizes:
+        return run, _whole(run, target, progress)
+    return run, _extended_layers(run, [run_of(layers=layers) for layers in sizes], target, progress)
+
+
+def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> _Captured:
     job = _captured(run, target, progress)
     return job, list(job.traces.values()), []
 
 
 def _extended_layers(
     run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
-) -> tuple[StoredJob, list[Trace], list[str]]:
+) -> _Captured:
     """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
     from presim.composition.replan.layers import with_layers
 
