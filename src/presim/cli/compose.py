@@ -171,17 +171,20 @@ def _plan_options(function: Any) -> Any:
 @click.option(
     "--dtype",
     type=click.Choice(("bfloat16", "float16", "float32")),
-    help="Of the composed graph. Default: bfloat16. With --framework, see --precision.",
+    help="Of eager layers. Default: bfloat16. A framework's program has --precision.",
 )
 @click.option(
     "--framework",
-    type=click.Choice(("megatron", "torchtitan", "hf", "deepspeed")),
-    help="Capture this framework's own trainer by the plan, instead of composing MODEL's graph.",
+    type=click.Choice(("auto", "eager", "megatron", "torchtitan", "hf", "deepspeed")),
+    default="auto",
+    show_default=True,
+    help="Capture this framework's own trainer by the plan, or compose the eager layers of MODEL's graph. auto: "
+    "megatron for two of --tp, --pp, --ep together or --dp-style zero1, else eager.",
 )
 @click.option(
     "--precision",
     type=click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4")),
-    help="With --framework: numbers of products and weights. Default: bf16.",
+    help="Of a framework's program: numbers of products and weights. Default: bf16.",
 )
 @click.option(
     "--framework-args",
@@ -202,7 +205,7 @@ def command(
     like: str | None,
     save: str | None,
     folder: str | None,
-    framework: str | None,
+    framework: str,
     precision: str | None,
     framework_args: str | None,
     **options: Any,
@@ -213,12 +216,11 @@ def command(
     from a TOML file with the fields of `presim.composition.plan.Plan`. With --like, missing fields come from the
     capture. With --like, --json - prints the comparison.
 
-    With --framework, the framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of
-    each kind, and the rest of the step is repeated from them. The capture is kept for the next call.
+    A framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of each kind, and the
+    rest of the step is repeated from them. The capture is kept for the next call.
     """
     from presim.composition.plan import Plan, named_fields, read_plan
     from presim.evaluation.options import EvaluationOptions
-    from presim.verbs.compose import compose_and_evaluate
 
     outputs = Outputs.pop_from(options)
     outputs.check()
@@ -228,17 +230,13 @@ def command(
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
-    if framework is not None:
-        _refuse_with_framework({"--like": like, "--write": folder, "--dtype": dtype})
-        plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
-        _deliver_framework_run(outputs, framework, model, plan, set_fields, evaluated, precision, framework_args, save)
-        return
-    _refuse_without_framework({"--precision": precision, "--framework-args": framework_args})
     if like is not None:
+        _check_like(framework, {"--precision": precision, "--framework-args": framework_args})
         _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
         return
-    plan = read_plan(plan_file, plan_fields)
-    outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype or _DTYPE, save=save))
+    plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
+    program = {"framework": framework, "precision": precision, "overrides": _words(framework_args), "dtype": dtype}
+    _deliver_plan(outputs, model, plan, set_fields, evaluated, program, save)
     if folder is not None:
         _write(model, plan, evaluated, folder)
 
@@ -266,56 +264,42 @@ def _deliver_comparison(
         report.write(agreement)
 
 
-def _refuse_with_framework(options: dict[str, str | None]) -> None:
+def _check_like(framework: str, options: dict[str, str | None]) -> None:
     from presim.errors import InputError
 
-    if named := [name for name, value in options.items() if value is not None]:
-        raise InputError(f"--framework captures a program, and {named[0]} is of composed graphs: leave one out")
+    named = [name for name, value in options.items() if value is not None]
+    if framework not in ("auto", "eager"):
+        named.append("--framework")
+    if named:
+        raise InputError(f"--like composes eager layers, and {named[0]} is of a framework's program: leave one out")
 
 
-def _refuse_without_framework(options: dict[str, str | None]) -> None:
+def _words(framework_args: str | None) -> list[str]:
+    import shlex
+
     from presim.errors import InputError
 
-    if named := [name for name, value in options.items() if value is not None]:
-        raise InputError(
-            f"{named[0]} is of a framework's program: add --framework megatron, torchtitan, hf or deepspeed"
-        )
+    try:
+        return shlex.split(framework_args or "")
+    except ValueError as error:
+        raise InputError(f"--framework-args {framework_args!r} cannot be split into words: {error}") from error
 
 
-def _deliver_framework_run(
+def _deliver_plan(
     outputs: Outputs,
-    framework: str,
     model: str,
     plan: Any,
     named_fields: Collection[str],
     options: Any,
-    precision: str | None,
-    framework_args: str | None,
+    program: dict[str, Any],
     save: str | None,
 ) -> None:
-    """Capture the framework's program by the plan, and report."""
-    import shlex
-
+    """Predict the plan, and report. ``program``: who runs it, as arguments of `predict_plan`."""
     from presim.cli.progress import progress
-    from presim.errors import InputError
-    from presim.verbs.compose_framework import capture_plan_and_evaluate
+    from presim.verbs.compose_plan import predict_plan
 
-    try:
-        overrides = shlex.split(framework_args or "")
-    except ValueError as error:
-        raise InputError(f"--framework-args {framework_args!r} cannot be split into words: {error}") from error
-    with progress(outputs.quiet) as say:
-        evaluation = capture_plan_and_evaluate(
-            model,
-            plan,
-            named_fields,
-            options,
-            framework=framework,
-            precision=precision or "bf16",
-            overrides=overrides,
-            save=save,
-            progress=say,
-        )
+    with progress(outputs.quiet, lines=True) as say:
+        evaluation = predict_plan(model, plan, named_fields, options, **program, save=save, progress=say)
     outputs.deliver(evaluation)
 
 

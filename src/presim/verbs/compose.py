@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,17 +25,26 @@ def compose_and_evaluate(
     *,
     dtype: str = "bfloat16",
     save: str | os.PathLike[str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Evaluation:
     """Compose a training job from a model's graph and a plan, and evaluate it.
+
+    ``notes``: sentences for the result, before those of the composition.
 
     Raises:
         InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
     """
-    return _compose(model, plan, options, dtype=dtype, save=save)[0]
+    return _compose(model, plan, options, dtype=dtype, save=save, notes=notes)[0]
 
 
 def _compose(
-    model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
+    model: str,
+    plan: Plan,
+    options: EvaluationOptions,
+    *,
+    dtype: str,
+    save: str | os.PathLike[str] | None,
+    notes: Sequence[str] = (),
 ) -> tuple[Evaluation, Sequence[Trace]]:
     from presim.composition.compose import compose
     from presim.composition.graph.take import open_graph
@@ -45,6 +55,7 @@ def _compose(
         store.check_writable(save)
     target = chosen_cluster(options)
     job = compose(open_graph(model, dtype), plan, target)
+    job = dataclasses.replace(job, notes=[*notes, *job.notes])
     if save is not None:
         job.save(save)
     evaluation = evaluate(

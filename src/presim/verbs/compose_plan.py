@@ -1,0 +1,82 @@
+"""Predict a plan: by a framework's own program, or by the eager layers of the model's graph (`presim compose`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from presim.errors import CaptureError, InputError
+from presim.evaluation.options import EvaluationOptions
+from presim.evaluation.pipeline import Evaluation
+from presim.verbs.compose import compose_and_evaluate
+from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+if TYPE_CHECKING:
+    from presim.composition.plan import Plan
+    from presim.verbs.run import Progress
+
+AUTO = "auto"
+
+
+def predict_plan(
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    options: EvaluationOptions,
+    *,
+    framework: str = AUTO,
+    precision: str | None = None,
+    overrides: Sequence[str] = (),
+    dtype: str | None = None,
+    save: str | os.PathLike[str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Evaluation:
+    """Evaluate a plan as a framework runs it, or as the eager layers of a model's graph.
+
+    ``framework``: one of `presim.composition.frameworks.choose.FRAMEWORKS`, ``eager``, or ``auto``: the one that the
+    plan needs. If ``auto`` finds that it cannot run the plan, eager layers answer, and a note says why.
+    ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16.
+
+    Raises:
+        InputError: the model or the plan cannot be, or an option is of the other way to answer.
+        CaptureError: the named framework's program cannot be run here.
+    """
+    from presim.composition.frameworks.choose import EAGER, framework_needed
+
+    is_of_program = precision is not None or bool(overrides)
+    if framework == EAGER and is_of_program:
+        raise InputError(
+            "--precision and --framework-args are of a framework's program: leave out --framework eager, or name "
+            "megatron, torchtitan, hf or deepspeed"
+        )
+    if dtype is not None and (is_of_program or framework not in (AUTO, EAGER)):
+        raise InputError("--dtype is of a graph's eager layers, and a framework's program has --precision: use one")
+    needed = framework
+    if framework == AUTO and dtype is not None:
+        needed = EAGER
+    elif framework == AUTO:
+        needed = framework_needed(plan, named_fields) if precision is None else "megatron"  # Transformer Engine's
+    if needed == EAGER and overrides:
+        raise InputError("--framework-args: say whose, with --framework megatron, torchtitan, hf or deepspeed")
+    notes: list[str] = []
+    if needed != EAGER:
+        try:
+            return capture_plan_and_evaluate(
+                model,
+                plan,
+                named_fields,
+                options,
+                framework=needed,
+                precision=precision or "bf16",
+                overrides=overrides,
+                save=save,
+                progress=progress,
+            )
+        except (InputError, CaptureError) as refusal:
+            if framework != AUTO or is_of_program:
+                raise
+            reason = str(refusal).partition(";")[0]  # without what to do next
+            notes = [f"Composed from eager layers, because Megatron's own program does not answer: {reason}."]
+            progress("composing eager layers instead")
+    return compose_and_evaluate(model, plan, options, dtype=dtype or "bfloat16", save=save, notes=notes)
