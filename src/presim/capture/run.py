@@ -49,6 +49,7 @@ class Request:
     sanitize: bool = False  # check that streams synchronise before they use a tensor
     keeps_finished: bool = False  # at an interrupt, return the ranks that have run to their end, if any
     hides_output: bool = False  # show the script's output, warnings included, only if it fails
+    hides_failures: bool = False  # nor then: whoever captures says what failed
 
 
 def capture(
@@ -78,7 +79,8 @@ def capture(
     with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
         setting = LaunchConfig(
             request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.hides_output,
-            sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
+            hides_failures=request.hides_failures, sanitize=request.sanitize, values=values, simulator=simulator,
+            forks=forks,
         )  # fmt: skip
         captured_job = (
             _capture_differing(request, setting, progress)

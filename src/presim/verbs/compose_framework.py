@@ -169,7 +169,15 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
     progress(run.progress_text)
     selection = select("auto", target.world_size, Checks(0, 0.0))
     with _program(run) as (launch, forks):
-        request = Request(launch, selection, steps=run.steps, limit_s=_LIMIT_S, values=run.values, hides_output=True)
+        request = Request(
+            launch,
+            selection,
+            steps=run.steps,
+            limit_s=_LIMIT_S,
+            values=run.values,
+            hides_output=True,
+            hides_failures=True,  # `_check_end` has the framework's words
+        )
         job = capture(request, target, progress, forks=forks)
     _check_end(job, run)
     represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}

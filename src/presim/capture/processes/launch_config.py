@@ -40,6 +40,7 @@ class LaunchConfig:
     limit_s: float
     stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
     hides_output: bool = False  # show a rank's output only if it fails
+    hides_failures: bool = False  # nor then: whoever captures says what failed
     sanitize: bool = False  # check that streams synchronise
     values: dict[str, str] | None = None  # policies as returned by `presim.capture.device_values.policies.parse`
     # Creates a simulator for each wave; its argument detects ranks that wait for others.

@@ -57,7 +57,7 @@ def run_wave(
             starts = [_with_hidden_output(start, files) if start.rank in hidden else start for start in starts]
             starter = setting.forks.starter(starts)
             codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.samples)
-        captured = _collect_outcomes(directory, wave, codes, watch.finished)
+        captured = _collect_outcomes(directory, wave, setting, codes, watch.finished)
         yield [dataclasses.replace(item, deadlock=watch.deadlock) for item in captured]
 
 
@@ -97,7 +97,7 @@ class _Watch(Watch):
 
 
 def _collect_outcomes(
-    directory: Path, wave: Wave, codes: Mapping[int, int], finished: Collection[int]
+    directory: Path, wave: Wave, setting: LaunchConfig, codes: Mapping[int, int], finished: Collection[int]
 ) -> list[Captured]:
     """Collect the outcomes; ranks that are not in ``finished`` were stopped by presim."""
     captured = []
@@ -108,7 +108,8 @@ def _collect_outcomes(
             Captured(rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped)
         )
     stop_alike(captured)
-    _show_failures(captured, wave)
+    if not setting.hides_failures:
+        _show_failures(captured, wave)
     for item in captured:
         if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.samples:
             raise CaptureError(item.outcome.error)

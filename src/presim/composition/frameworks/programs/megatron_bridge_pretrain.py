@@ -16,6 +16,7 @@ from pathlib import Path
 
 import megatron_layers
 import torch
+import transformers
 
 megatron_layers.install_weight_gradient_fusion()
 
@@ -92,6 +93,8 @@ def parse() -> argparse.Namespace:
 def hugging_face_config(path: Path) -> PretrainedConfig:
     """The config, also with the fields that Transformers moved since Bridge was written."""
     fields = {name: value for name, value in json.loads(path.read_text()).items() if not name.startswith("_")}
+    if fields.get("model_type") not in CONFIG_MAPPING:
+        raise ValueError(f"transformers {transformers.__version__} has no model_type {fields.get('model_type')!r}")
     config = CONFIG_MAPPING[fields["model_type"]](**fields)
     rope = getattr(config, "rope_parameters", None) or {}
     if not hasattr(config, "rope_theta") and "rope_theta" in rope:
