@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from presim.cli.script import sentences
-from presim.cost.fitting.job import gather
+from presim.cost.fitting.fit_prices import gather
 from presim.cost.fitting.sample import by_class
 from presim.cost.fitting.split import part_of
 from presim.cost.measured.rows import Measurement

@@ -20,7 +20,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.cost.fitting.boost import SizeLimits, limits_for
 from presim.cost.fitting.fit import fit_class
-from presim.cost.fitting.job import gather
+from presim.cost.fitting.fit_prices import gather
 from presim.cost.fitting.sample import by_class
 from presim.cost.fitting.split import Group, group_of, least_rows, shape_of
 from presim.cost.learned.schema import HeldOut, Model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.composition.launch_files.job import Job as Launch
+from presim.composition.launch_files.launch_job import Job as Launch
 from presim.composition.launch_files.write_files import write_all
 from presim.composition.plan import Plan
 from presim.evaluation.options import EvaluationOptions

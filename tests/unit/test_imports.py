@@ -89,7 +89,7 @@ MAY_IMPORT = {
         "presim.result",
     },
     "sources": {
-        *(f"presim.{part}" for part in ("trace", "hardware", "engine.options", "evaluation.job", "evaluation.options")),
+        *(f"presim.{part}" for part in ("trace", "hardware", "engine.options", "evaluation.options")),
         "presim.capture.reading",
         "presim.report.chakra",  # the format that it writes
     },

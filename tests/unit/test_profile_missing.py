@@ -8,7 +8,7 @@ import pytest
 
 from presim import api, hardware
 from presim.errors import InputError
-from presim.profile import job
+from presim.profile import run_profile
 
 
 def script(path: Path) -> Path:
@@ -22,7 +22,7 @@ def test_it_needs_a_place(tmp_path: Path) -> None:
 
 
 def test_another_card_than_the_clusters_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "local_gpu", lambda: hardware.gpu("l4"))
+    monkeypatch.setattr(run_profile, "local_gpu", lambda: hardware.gpu("l4"))
     with pytest.raises(InputError, match=r"this machine has a NVIDIA L4 \(l4\), the cluster h100-sxm"):
         api.run(script(tmp_path), gpu="h100-sxm", prices=[tmp_path / "out"], profile_missing=True)
     assert not (tmp_path / "out").exists()

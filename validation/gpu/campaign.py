@@ -21,7 +21,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
-from presim.profile.job import local_gpu, profile
+from presim.profile.run_profile import local_gpu, profile
 from presim.profile.sweep import standard_sweep
 
 HERE = Path(__file__).parent

@@ -27,7 +27,7 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.evaluation.pipeline import Evaluation
 from presim.hardware import catalogue, choose_cluster
-from presim.profile.job import gpu_named
+from presim.profile.run_profile import gpu_named
 from presim.trace.signatures import Attention, Gemm, Normalization, Signature
 from presim.verbs.run import run_and_evaluate
 

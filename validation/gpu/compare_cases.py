@@ -27,7 +27,7 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.hardware import choose_cluster
 from presim.hardware.power import shares
-from presim.profile.job import gpu_named
+from presim.profile.run_profile import gpu_named
 from presim.trace.schema import Kind
 from presim.trace.signatures import Copy
 from presim.verbs.run import run_and_evaluate

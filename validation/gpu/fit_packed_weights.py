@@ -27,7 +27,7 @@ from presim.cost.analytic.packed_weights import seconds
 from presim.errors import InputError
 from presim.files import write_file
 from presim.hardware import catalogue
-from presim.profile.job import gpu_named
+from presim.profile.run_profile import gpu_named
 from presim.trace.signatures import Gemm
 
 SERVING = "serving.jsonl"

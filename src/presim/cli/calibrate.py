@@ -101,7 +101,7 @@ def job(
     from presim.evaluation.options import ClusterOptions
     from presim.studies.calibrate import parts
     from presim.studies.calibrate import show as report
-    from presim.studies.calibrate.job import calibrate_job
+    from presim.studies.calibrate.correct_cluster import calibrate_job
 
     parts.check_new(out)
     with noted(_WHOLE):

@@ -91,7 +91,7 @@ def _update_cluster(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
 
 def _fit_operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.cost.fitting.job import describe_fit, fit
+    from presim.cost.fitting.fit_prices import describe_fit, fit
 
     with progress(quiet) as say, noted("nothing is written, because no class of work was fitted"):
         outcome = fit(data, out, rows, say, keeps_finished=True)

@@ -51,7 +51,7 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 
 def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.profile.job import describe_outcome, local_gpu, profile
+    from presim.profile.run_profile import describe_outcome, local_gpu, profile
     from presim.profile.sweep import standard_sweep
     from presim.trace import store
 

@@ -6,9 +6,9 @@ import dataclasses
 
 from presim.composition import stages
 from presim.composition.all_memory import Lacks
+from presim.composition.composition import Composition
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.host_memory import host_memory_notes
-from presim.composition.job import Composition
 from presim.composition.kept_traces import Kept
 from presim.composition.layout import layout
 from presim.composition.names import Ints

@@ -208,7 +208,7 @@ def capture_command(
 
 def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
     """This machine's GPU, which must be the cluster's, to measure missing prices on."""
-    from presim.profile.job import local_gpu
+    from presim.profile.run_profile import local_gpu
 
     if not folders:
         raise InputError("--profile-missing needs a folder for its measurements: add --prices DIR")
@@ -222,7 +222,7 @@ def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
 
 
 def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progress) -> None:
-    from presim.profile.job import profile
+    from presim.profile.run_profile import profile
 
     signatures = [signature for trace in traces for signature in trace.signatures]
     profile(signatures, folder, _PROFILE_S, card, progress)

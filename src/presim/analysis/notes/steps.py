@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.analysis.time.step_spread import UNUSUAL, step_spread, unusual_steps
 from presim.analysis.time.steps import Steps
 from presim.engine.timeline import Timeline
-from presim.result.job import UnusualStep
+from presim.result.evaluated_job import UnusualStep
 from presim.trace.schema import FAILED, StepFacts, Trace
 from presim.units import seconds
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from presim.analysis.time.steps import Steps
 from presim.engine.timeline import Timeline
-from presim.result.job import StepPhase
+from presim.result.evaluated_job import StepPhase
 from presim.trace.schema import Kind, Trace
 from presim.trace.schema import StepPhase as TracePhase
 

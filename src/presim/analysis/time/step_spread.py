@@ -7,7 +7,7 @@ import statistics
 
 from presim.analysis.time.steps import Step, Steps
 from presim.engine.timeline import Timeline
-from presim.result.job import UnusualStep
+from presim.result.evaluated_job import UnusualStep
 from presim.trace.schema import Kind, Phase, Trace
 from presim.units import seconds
 

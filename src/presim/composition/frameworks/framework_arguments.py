@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.composition.launch_files.job import Files
+from presim.composition.launch_files.launch_job import Files
 from presim.errors import InputError
 from presim.files import FormatError, decode_foreign_json, decode_json, names_file, read_bytes
 

@@ -12,7 +12,7 @@ import msgspec
 from presim.composition.frameworks.framework_arguments import accelerate_files, deepspeed_files, torchtitan_files
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files import hugging_face, torchtitan
-from presim.composition.launch_files.job import Files, Job
+from presim.composition.launch_files.launch_job import Files, Job
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from presim.composition.launch_files.job import Files, Job, check_supported, program, torchrun
+from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.errors import InputError
 

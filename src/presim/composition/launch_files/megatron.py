@@ -7,7 +7,7 @@ allgather; megatron-core and Transformer Engine take all_gather.
 
 from __future__ import annotations
 
-from presim.composition.launch_files.job import Files, Job, check_supported, program, quoted, torchrun
+from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, quoted, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
 from presim.composition.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.composition.launch_files.job import Files, Job, check_supported, program, torchrun
+from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
 from presim.composition.stages import even_sizes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.launch_files import hugging_face, megatron, torchtitan
-from presim.composition.launch_files.job import Files, Job, shell, slurm
+from presim.composition.launch_files.launch_job import Files, Job, shell, slurm
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError

@@ -6,7 +6,7 @@ import pytest
 
 from presim.analysis.time.step_phases import step_phases
 from presim.analysis.time.steps import find_steps
-from presim.result.job import StepPhase
+from presim.result.evaluated_job import StepPhase
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Trace
 from support import fakes

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from presim.composition.launch_files.hugging_face import accelerate, deepspeed
-from presim.composition.launch_files.job import Job
+from presim.composition.launch_files.launch_job import Job
 from presim.composition.launch_files.megatron import files as megatron
 from presim.composition.launch_files.shapes import shapes
 from presim.composition.launch_files.torchtitan import files as torchtitan

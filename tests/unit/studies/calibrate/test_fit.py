@@ -16,7 +16,7 @@ from presim.evaluation.options import ClusterOptions
 from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
 from presim.studies.calibrate import parts, show
-from presim.studies.calibrate.job import calibrate_job
+from presim.studies.calibrate.correct_cluster import calibrate_job
 from presim.studies.calibrate.logs import median_step_times_s, step_times_s
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job

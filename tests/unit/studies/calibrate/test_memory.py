@@ -14,7 +14,7 @@ from presim.evaluation.options import ClusterOptions
 from presim.evaluation.pipeline import evaluate
 from presim.sources.kineto.memory import Peaks, read_peaks
 from presim.studies.calibrate import show
-from presim.studies.calibrate.job import calibrate_job
+from presim.studies.calibrate.correct_cluster import calibrate_job
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Category, Manifest, Phase, Trace

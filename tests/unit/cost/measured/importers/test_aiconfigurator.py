@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from presim.cost.fitting.job import gather
+from presim.cost.fitting.fit_prices import gather
 from presim.cost.measured.importers import aiconfigurator, find
 from presim.cost.measured.importers.find import reader_of
 from presim.cost.measured.rows import Measurement

@@ -16,7 +16,7 @@ from presim.cost.measured import table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Origin
 from presim.errors import InputError
-from presim.profile import CARD_LOST, job
+from presim.profile import CARD_LOST, run_profile
 from presim.profile.plan import Plan
 from presim.trace.signatures import (
     Collective,
@@ -51,18 +51,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         plans.append(planned)
         return [CARD, *(line(each) for each in planned.work[:2])]
 
-    monkeypatch.setattr(job, "_measure", measure)
+    monkeypatch.setattr(run_profile, "_measure", measure)
     return plans
 
 
 def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> None:
-    first = job.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
+    first = run_profile.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
     assert (first.measured, first.num_known, first.num_unmeasured) == (2, 0, 1)
     assert first.rejected == {"collectives need the cluster: presim fit --nccl-tests": 1}
-    second = job.profile(WORK, tmp_path, 60, GPU)
+    second = run_profile.profile(WORK, tmp_path, 60, GPU)
     assert (second.measured, second.num_known, second.num_unmeasured) == (1, 2, 0)
     assert asked[1].work == (WORK[2],)
-    third = job.profile(WORK, tmp_path, 60, GPU)
+    third = run_profile.profile(WORK, tmp_path, 60, GPU)
     assert (third.measured, third.num_known, len(asked)) == (0, 3, 2)
     (path,) = table.find(tmp_path)
     assert {row.signature for row in table.read([path]).rows} == set(WORK)
@@ -84,7 +84,7 @@ def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> N
 )
 def test_measured_times_are_the_prices(tmp_path: Path, asked: list[Plan], signature: Signature) -> None:
     """For each family: an exact match in the table takes precedence over interpolation."""
-    assert job.profile([signature], tmp_path, 60, GPU).measured == 1
+    assert run_profile.profile([signature], tmp_path, 60, GPU).measured == 1
     (price,) = MeasuredEstimator(GPU, table.read(table.find(tmp_path)).rows).price([signature])
     assert price is not None
     assert (price.duration_ns, price.origin) == (50_000, Origin.MEASURED)
@@ -92,16 +92,16 @@ def test_measured_times_are_the_prices(tmp_path: Path, asked: list[Plan], signat
 
 def test_failed_and_impossible_results_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [CARD, {**line(WORK[0]), "error": "out of memory"}, line(WORK[1], duration_ns=250.0), line(WORK[2])]
-    monkeypatch.setattr(job, "_measure", lambda *args: lines)
-    made = job.profile(WORK, tmp_path, 60, GPU)
+    monkeypatch.setattr(run_profile, "_measure", lambda *args: lines)
+    made = run_profile.profile(WORK, tmp_path, 60, GPU)
     assert made.measured == 1
     assert made.rejected == {"PyTorch: out of memory": 1, "faster than the datasheet's peak allows": 1}
 
 
 def test_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "results").write_text(json.dumps(CARD) + "\n" + json.dumps(line(WORK[0])) + '\n{"signature": {"fam')
-    assert job.read_lines(tmp_path / "results") == [CARD, line(WORK[0])]
-    assert job.read_lines(tmp_path / "absent") == []
+    assert run_profile.read_lines(tmp_path / "results") == [CARD, line(WORK[0])]
+    assert run_profile.read_lines(tmp_path / "absent") == []
 
 
 def test_results_before_ctrl_c_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_results_before_ctrl_c_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(subprocess, "run", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
-        job.profile(WORK, tmp_path, 60, GPU)
+        run_profile.profile(WORK, tmp_path, 60, GPU)
     (path,) = table.find(tmp_path)
     assert raised.value.__notes__ == [f"{path}: 1 measured, 0 known already, 2 left for the next call"]
     assert [row.signature for row in table.read([path]).rows] == WORK[:1]
@@ -123,7 +123,7 @@ def test_ctrl_c_before_any_result_leaves_no_table(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(subprocess, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        job.profile(WORK, tmp_path / "out", 60, GPU)
+        run_profile.profile(WORK, tmp_path / "out", 60, GPU)
     assert not (tmp_path / "out").exists()
 
 
@@ -140,7 +140,7 @@ def test_work_that_breaks_the_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest
         return subprocess.CompletedProcess(command, CARD_LOST if broken else 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", measuring)
-    made = job.profile(WORK, tmp_path, 60, GPU)
+    made = run_profile.profile(WORK, tmp_path, 60, GPU)
     assert asked == [WORK, WORK[2:]]
     assert (made.measured, made.num_unmeasured, made.rejected) == (2, 0, {"PyTorch: an illegal access": 1})
 
@@ -149,7 +149,7 @@ def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.
     ended = subprocess.CompletedProcess([sys.executable], 3, "", "")
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
     with pytest.raises(InputError, match="there is no GPU here that PyTorch can use"):
-        job.profile(WORK, tmp_path, 60, GPU)
+        run_profile.profile(WORK, tmp_path, 60, GPU)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,18 +157,18 @@ def test_a_failed_process_is_reported_with_its_last_line(tmp_path: Path, monkeyp
     ended = subprocess.CompletedProcess([sys.executable], 1, "", "Traceback\nRuntimeError: driver too old")
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
     with pytest.raises(InputError, match="measuring failed: RuntimeError: driver too old"):
-        job.profile(WORK, tmp_path, 60, GPU)
+        run_profile.profile(WORK, tmp_path, 60, GPU)
 
 
 def test_a_gpu_is_found_by_its_driver_s_name() -> None:
-    assert job.gpu_named("NVIDIA B200").id == "b200"
+    assert run_profile.gpu_named("NVIDIA B200").id == "b200"
     with pytest.raises(InputError, match="the catalogue has no GPU named 'Voodoo 2'"):
-        job.gpu_named("Voodoo 2")
+        run_profile.gpu_named("Voodoo 2")
     with pytest.raises(InputError, match="there is no GPU here"):
-        job.gpu_named("")
+        run_profile.gpu_named("")
     with pytest.raises(
         InputError, match=r"that PyTorch can use \(ModuleNotFoundError: No module named 'torch'\); presim"
     ):
-        job.gpu_named("", "ModuleNotFoundError: No module named 'torch'")
+        run_profile.gpu_named("", "ModuleNotFoundError: No module named 'torch'")
     with pytest.raises(InputError, match="a PyTorch with NVIDIA's libraries, which `make venv` omits"):
-        job.gpu_named("", "ImportError: libcudnn.so.9: cannot open shared object file")
+        run_profile.gpu_named("", "ImportError: libcudnn.so.9: cannot open shared object file")

@@ -10,7 +10,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.fitting.job import fit
+from presim.cost.fitting.fit_prices import fit
 from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.learned.schema import read
 from presim.cost.measured import table
