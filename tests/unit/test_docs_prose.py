@@ -13,7 +13,7 @@ GUIDES = sorted((DOCS / "guide").glob("*.md"))
 GENERATED = ("cli.md", "result.md")
 PAGES = GUIDES + [
     page
-    for folder in (".", "accuracy", "explanation", "extend", "reference", "tutorial")
+    for folder in (".", "accuracy", "decisions", "explanation", "extend", "reference", "tutorial")
     for page in sorted((DOCS / folder).glob("*.md"))
     if page.name not in GENERATED
 ]
