@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 from presim.composition import stages
 from presim.composition.all_memory import Lacks
 from presim.composition.assemble import Assembled, assemble
-from presim.composition.blocks import Blocks
+from presim.composition.blocks import Blocks, Placed
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.host_memory import HostUse
 from presim.composition.hosts import HostTimes, host_times
@@ -85,51 +86,75 @@ class Composition:
 
     def trace(self, stage: int, rank_layout: Layout) -> tuple[Assembled, HostUse]:
         """The trace of the rank that has this stage, and what it keeps in host memory."""
-        plan, tables, hosts = self.plan, self.tables, self.hosts
-        count = len(groups(rank_layout))
-        pipeline = Pipeline(
+        plan = self.plan
+        pipeline = self._pipeline(stage, len(groups(rank_layout)))
+        forward, backward = self._runs(stage, pipeline)
+        held_units = separate_experts(
+            units(self.graph, forward if plan.pipeline > 1 or plan.separate_ends else None), self.experts
+        )
+        data = self._data(held_units, backward, rank_layout)
+        recompute_runs = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        passes = pipeline.apply(
+            self.orders[stage], data, recompute_runs if plan.recompute == "full" else tuple, self.each
+        )
+        held_tensors, unfreed_keys = data.held(), pipeline.held(self.micros)
+        offloaded = self._offloaded(passes, unfreed_keys)
+        schedule = (*offloaded.schedule, *self._tied(rank_layout))
+        updates, optimizer_bytes = self._updates(held_tensors, data)
+        end = self._end(held_tensors, updates, rank_layout)
+
+        names = Names(self.all_micros)
+        step = self.blocks.place((*schedule, *end, *data.after_update()), names, unfreed_keys)
+        # the first step creates the optimizer states at this position
+        before = len(schedule) + int(plan.clip and bool(held_tensors))
+        setup, steps = self._steps(step.cut(before), held_tensors, data, pipeline, names)
+        local_elements = self._local_elements(held_units, rank_layout)
+        manifest = self._manifest(rank_layout, groups(rank_layout, tied=bool(self.copies)), local_elements)
+        made_of = assemble(setup, steps, names, self.tables, manifest, self.graph.root, self.lacks)
+        copied = offloaded.bytes * self.all_micros // self.micros
+        return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _pipeline(self, stage: int, num_groups: int) -> Pipeline:
+        plan = self.plan
+        return Pipeline(
             self.graph,
             self.stages,
             stage,
             plan.pipeline,
             self.blocks.exact_bytes,
-            tables,
-            hosts,
+            self.tables,
+            self.hosts,
             group=self.named["pipeline"],
             # with virtual stages, chunks share gradient names
             has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
-            pairs=(count - 2, count - 1),
+            pairs=(num_groups - 2, num_groups - 1),
             schedule=plan.order,
             separate_ends=plan.separate_ends,
         )
+
+    def _runs(self, stage: int, pipeline: Pipeline) -> tuple[list[Run], list[Run]]:
+        """What the rank of a stage runs: forward in the order of its chunks, backward in the opposite one."""
+        plan = self.plan
         rank_stages = [
             stage_number
             for stage_number in range(len(self.stages))
             if rank_of(plan.order, plan.pipeline, stage_number) == stage
         ]
         rank_stages.sort(key=pipeline.chunk)
-        runs = [run for stage_number in rank_stages for run in pipeline.forward_runs(stage_number)]
-        held_units = separate_experts(
-            units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
-        )
+        forward = [run for stage_number in rank_stages for run in pipeline.forward_runs(stage_number)]
         backward = [
             run
             for stage_number in reversed(rank_stages)
             for run in (*pipeline.backward_runs(stage_number), *pipeline.weight_runs(stage_number))
         ]
-        data = self._data(held_units, backward, rank_layout)
-        recompute_runs = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
-        passes = pipeline.apply(
-            self.orders[stage], data, recompute_runs if plan.recompute == "full" else tuple, self.each
-        )
+        return forward, backward
+
+    def _end(self, held_tensors: list[Held], updates: list[Do], rank_layout: Layout) -> Sequence[Do]:
+        """The end of a step: norms of the gradients over their groups, clipping and the update."""
+        plan = self.plan
         rank_groups = groups(rank_layout, tied=bool(self.copies))
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if rank_groups[self.named[name]].size > 1]
-        held_tensors = data.held()
-        unfreed_keys = pipeline.held(self.micros)
-        offloaded = self._offloaded(passes, unfreed_keys)
-        schedule = (*offloaded.schedule, *self._tied(rank_layout))
-        updates, optimizer_bytes = self._updates(held_tensors, data)
-        end = optimizer.end_of_step(
+        return optimizer.end_of_step(
             held_tensors,
             clip=plan.clip,
             groups=clipped,
@@ -137,27 +162,33 @@ class Composition:
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
             total=self.named["world"] if plan.data_style == "zero1" else -1,
             update=updates,
-            tables=tables,
-            hosts=hosts,
+            tables=self.tables,
+            hosts=self.hosts,
         )
-        names = Names(self.all_micros)
-        step = self.blocks.place((*schedule, *end, *data.after_update()), names, unfreed_keys)
-        # the first step creates the optimizer states at this position
-        before = len(schedule) + int(plan.clip and bool(held_tensors))
+
+    def _steps(
+        self,
+        halves: tuple[Placed, Placed],
+        held_tensors: list[Held],
+        data: DataParallel,
+        pipeline: Pipeline,
+        names: Names,
+    ) -> tuple[Placed, list[Placed]]:
+        """The setup, and two steps of which the first creates the optimizer's states before it updates."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        computed, updated = halves
         own_states = optimizer.states(held_tensors, plan.optimizer, tables, hosts, plan.offload_optimizer)
         placed_states = self.blocks.place(tuple(own_states), names)
-        computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
         second = self.blocks.place(tuple(data.before_second()), names)
-        steps = [computed, placed_states, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
-        own_copies = len(rank_layout.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
+        return setup, [computed, placed_states, updated, second, computed, updated]
+
+    def _local_elements(self, held_units: Sequence[Unit], rank_layout: Layout) -> int:
+        """Number of parameters that the rank stores."""
+        own_copies = len(rank_layout.copies) if self.plan.data_style in ("fsdp2", "hsdp") else 1
         shared = {False: self._sharers(rank_layout), True: max(1, own_copies)}
-        local = sum(unit.elements // shared[unit.experts] for unit in held_units)
-        manifest = self._manifest(rank_layout, rank_groups, local)
-        made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
-        copied = offloaded.bytes * self.all_micros // self.micros
-        return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+        return sum(unit.elements // shared[unit.experts] for unit in held_units)
 
     def _expert_load(self) -> dict[str, int]:
         return {} if self.load.received == 1 else {EXPERT_LOAD: round(self.load.received * 1e6)}
