@@ -48,15 +48,16 @@ PRECISIONS = (  # what a cell contains, and how Megatron-Bridge's setting is cal
 )
 
 
-def plan_of(case: Case) -> tuple[str, Plan, str]:
-    """The model, the plan and the precision of a row.
+def plan_of(case: Case) -> tuple[str, Plan, str, tuple[str, ...]]:
+    """The model, the plan, the precision and further fields of a row.
 
     Raises:
         CannotBuildError: presim has no such model or precision, or the row is of another framework.
     """
     if not case.text("framework").startswith("Megatron-Bridge") or case.text("sharding").startswith("FSDP"):
         raise CannotBuildError("not a run of Megatron-Bridge with the distributed optimizer")
-    model = MODELS.get(case.text("model"))
+    name, _, adapters = case.text("model").partition(" [LoRA")
+    model = MODELS.get(name)
     precision = next((setting for part, setting in PRECISIONS if part in case.text("precision")), None)
     if model is None or precision is None:
         raise CannotBuildError(f"no named model {case.text('model')!r}, or no precision {case.text('precision')!r}")
@@ -71,16 +72,16 @@ def plan_of(case: Case) -> tuple[str, Plan, str]:
         expert=case.count("ep", 1),
         data_style="zero1",
     )
-    return model, plan, precision
+    return model, plan, precision, ("peft=lora",) if adapters else ()
 
 
 def predicted(case: Case) -> Mapping[str, object]:
     """A row of the result."""
-    model, plan, precision = plan_of(case)
+    model, plan, precision, overrides = plan_of(case)
     options = EvaluationOptions(gpu=gpu_of(case), world_size=case.count("n_gpus"))
     fields = ["sequence", "micro_batch", "global_batch", *(name for name in _DEGREES if getattr(plan, name) > 1)]
     begin = time.monotonic()
-    result = capture_plan_and_evaluate(model, plan, fields, options, precision=precision).result
+    result = capture_plan_and_evaluate(model, plan, fields, options, precision=precision, overrides=overrides).result
     low_s, high_s = result.step_time_low_s, result.step_time_high_s
     if result.exit == "out_of_memory":
         raise CannotBuildError("does not fit with what Megatron-Bridge's recipe sets")

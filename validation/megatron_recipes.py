@@ -31,7 +31,9 @@ from presim.files import write_file
 _PACKAGE = "megatron.bridge.perf_recipes"
 _OF_CHECKOUT = (_PACKAGE, "megatron.bridge.recipes")
 _STUBBED = ("megatron", "torch", "transformers", "nvidia_resiliency_ext", "nemo_run")
-_NAME = re.compile(r"(?P<model>.+)_pretrain_(?P<gpus>\d+)gpu_(?P<gpu>[a-z0-9]+)_(?P<precision>[a-z0-9]+)_config")
+_NAME = re.compile(
+    r"(?P<model>.+)_(?P<kind>pretrain|peft)_(?P<gpus>\d+)gpu_(?P<gpu>[a-z0-9]+)_(?P<precision>[a-z0-9]+)_config"
+)
 _PRECISIONS = {
     "bf16": "bf16",
     "fp8cs": "fp8-current",
@@ -65,6 +67,12 @@ class _Recorder:
         return _Recorder()
 
     def __bool__(self) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return False
+
+    def __instancecheck__(self, instance: object) -> bool:
         return False
 
     def __iter__(self) -> Iterator[object]:
@@ -125,7 +133,7 @@ def _recorded(recorder: _Recorder, prefix: str = "") -> dict[str, object]:
 
 
 def _recipes(source: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Names and fields of the recipes that pretrain on one kind of GPU."""
+    """Names and fields of the recipes that pretrain, or train adapters, on one kind of GPU."""
     sys.meta_path.insert(0, _Finder(source))
     for file in sorted(source.joinpath(*_PACKAGE.split(".")).rglob("*.py")):
         if file.parent.parent.parent.name != "perf_recipes" or file.name == "__init__.py":
@@ -149,6 +157,7 @@ def _row(name: str, fields: dict[str, object]) -> dict[str, object] | None:
         "gpu": named["gpu"],
         "gpus": int(named["gpus"]),
         "precision": _PRECISIONS[named["precision"]],
+        "adapters": "lora" if named["kind"] == "peft" else "",
         "plan": plan,
         "settings": settings,
     }

@@ -98,7 +98,7 @@ def plan_run(
         )
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
-    recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size)
+    recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size, _adapters(overrides))
     recipe_settings = recipe.overrides(plan, named_fields, overrides) if recipe else ()
     settings = (*recipe_settings, *overrides)
     arguments = (
@@ -119,6 +119,12 @@ def plan_run(
     return FrameworkRun(
         PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs
     )
+
+
+def _adapters(overrides: Sequence[str]) -> str:
+    """The adapters that are trained, as ``lora``; empty: all parameters are."""
+    schemes = [value for name, _, value in (override.partition("=") for override in overrides) if name == "peft"]
+    return schemes[-1] if schemes else ""
 
 
 def _decoded(config: Path) -> Mapping[str, Any]:

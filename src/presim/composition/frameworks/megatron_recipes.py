@@ -40,7 +40,9 @@ _OVERLAPS = tuple(
     for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute", "overlap_param_gather_with_optimizer_step")
 )
 _OF_EXPERTS = (*_EXCHANGE, *_OVERLAPS[:2], "model.moe_router_fusion", "model.moe_permute_fusion")
+_ADAPTERS = tuple(f"peft.{name}" for name in ("target_modules", "dim", "alpha", "dropout"))
 _TAKEN = (
+    *_ADAPTERS,
     *_OF_EXPERTS,
     *_RECOMPUTATION,
     *_GRAPHS,
@@ -80,6 +82,7 @@ class Recipe(msgspec.Struct, frozen=True):
     gpu: str
     gpus: PositiveCount
     precision: str
+    adapters: str  # that are trained: lora; empty: all parameters are
     plan: dict[str, PositiveCount]
     settings: dict[str, Any]
 
@@ -141,16 +144,20 @@ def table() -> _Table:
     return decode_json(read_bytes(RECIPES, "install presim again"), _Table)
 
 
-def recipe_for(config: Mapping[str, Any], gpu: str, precision: str, plan: Plan, world_size: int) -> Recipe | None:
+def recipe_for(
+    config: Mapping[str, Any], gpu: str, precision: str, plan: Plan, world_size: int, adapters: str = ""
+) -> Recipe | None:
     """The recipe of a model for a GPU and a precision whose plan differs least; None where Bridge has none.
 
-    ``config``: the model's ``config.json``. ``gpu``: its id in the catalogue.
+    ``config``: the model's ``config.json``. ``gpu``: its id in the catalogue. ``adapters``: that are trained, as
+    ``lora``; empty: all parameters are.
     """
     model = _named(config)
     fitting = [
         recipe
         for recipe in table().recipes
-        if recipe.model == model and recipe.gpu == gpu.partition("-")[0] and recipe.precision == precision
+        if (recipe.model, recipe.gpu) == (model, gpu.partition("-")[0])
+        and (recipe.precision, recipe.adapters) == (precision, adapters)
     ]
     return min(fitting, key=lambda recipe: _difference(recipe, plan, world_size), default=None)
 

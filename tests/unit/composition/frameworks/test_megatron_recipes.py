@@ -77,3 +77,16 @@ def test_a_graph_of_the_whole_iteration_is_no_setting_but_a_property() -> None:
     assert not [field for field in fields if "cuda_graph" in field]
     assert "model.moe_flex_dispatcher_backend=hybridep" in fields
     assert not [field for field in recipe.overrides(Plan(sequence=4096), (), ()) if "dispatcher" in field]
+
+
+def test_adapters_have_recipes_of_their_own() -> None:
+    plan = Plan(sequence=4096, tensor=2, pipeline=4, virtual=20)
+    config = config_of("llama3-70b")
+    recipe = recipe_for(config, "h100-sxm", "fp8-current", plan, 8, "lora")
+    assert recipe is not None
+    assert recipe.recipe == "llama3_70b_peft_8gpu_h100_fp8cs"
+    assert "peft.target_modules=[linear_qkv]" in recipe.overrides(plan, (), ("peft=lora",))
+    assert not [field for field in recipe.overrides(plan, (), ("peft.dim=4",)) if field.startswith("peft.dim")]
+    other_recipe = recipe_for(config, "h100-sxm", "fp8-current", plan, 8)
+    assert other_recipe is not None
+    assert not other_recipe.adapters

@@ -21,6 +21,7 @@ import transformers
 megatron_layers.install_weight_gradient_fusion()
 
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
+import megatron_adapters  # noqa: E402
 import megatron_grouped_mlp  # noqa: E402
 import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
@@ -151,7 +152,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
         comm_overlap=CommOverlapConfig(tp_comm_overlap=False),  # pipelines and data parallelism as Bridge overlaps them
         mixed_precision=get_mixed_precision_config(options.mixed_precision),
     )
-    process_config_with_overrides(config, cli_overrides=options.overrides)
+    process_config_with_overrides(config, cli_overrides=megatron_adapters.with_adapters(config, options.overrides))
     config.dataset.seq_length = config.model.seq_length
     megatron_models.balance_stages(config.model)
     if config.model.vocab_size % config.model.tensor_model_parallel_size:
