@@ -71,6 +71,65 @@ CASES = (
     PlanCase("Megatron DP", "megatron", "llama3-8b", "h100-sxm", 64, {"data_style": "zero1"}),
     PlanCase("Megatron TP, PP", "megatron", "llama3-8b", "h100-sxm", 64, {"tensor": 2, **_PIPELINE}),
     PlanCase("Megatron interleaved", "megatron", "llama3-8b", "b200", 64, {"virtual": 2, **_PIPELINE}),
+
+    PlanCase("FSDP2 of 1B", "hf", "llama3-1b", "h100-sxm", 8),
+    PlanCase("FSDP2 of 1B on A100", "hf", "llama3-1b", "a100-80gb-sxm", 16, {"sequence": 8192, **_FULL}),
+    PlanCase("FSDP2 of 1B on B200", "hf", "llama3-1b", "b200", 512, {"micro_batch": 4}),
+    PlanCase("HSDP of 1B, recomputed", "hf", "llama3-1b", "h100-sxm", 256, {"data_style": "hsdp", "shard": 8, **_FULL}),
+    PlanCase("HSDP of 1B without resharding", "hf", "llama3-1b", "b200", 32, {
+        "data_style": "hsdp", "shard": 4, "reshard": False}),
+    PlanCase("FSDP2 of 1B, short", "hf", "llama3-1b", "h100-sxm", 64, {"sequence": 1024, "micro_batch": 2}),
+    PlanCase("FSDP2 of Qwen3 0.6B", "hf", "qwen3-0.6b", "a100-80gb-sxm", 8),
+    PlanCase("FSDP2 of Qwen3 0.6B on B200", "hf", "qwen3-0.6b", "b200", 64, {"micro_batch": 2, "reshard": False}),
+    PlanCase("FSDP2 of 3B", "hf", "llama3-3b", "b200", 128, {"micro_batch": 2, **_FULL}),
+    PlanCase("FSDP2 of Llama 2", "hf", "llama2-7b", "a100-80gb-sxm", 64),
+    PlanCase("FSDP2 of 1B in FP8", "hf", "llama3-1b", "b200", 16, {"passes": ("fp8-row",)}),
+    PlanCase("ZeRO-3 of 3B", "deepspeed", "llama3-3b", "h100-sxm", 8),
+    PlanCase("ZeRO-3 of 3B, recomputed", "deepspeed", "llama3-3b", "a100-80gb-sxm", 64, {"micro_batch": 2, **_FULL}),
+    PlanCase("ZeRO-2 of 3B", "deepspeed", "llama3-3b", "b200", 32, _ZERO1, ("zero_optimization.stage=2",)),
+    PlanCase("ZeRO-2 of 3B, recomputed", "deepspeed", "llama3-3b", "h100-sxm", 128, {**_ZERO1, **_FULL}, (
+        "zero_optimization.stage=2",)),
+    PlanCase("ZeRO-1 of 3B", "deepspeed", "llama3-3b", "h100-sxm", 64, _ZERO1),
+    PlanCase("ZeRO-1 of 3B, short", "deepspeed", "llama3-3b", "b200", 8, {
+        "sequence": 1024, "micro_batch": 4, **_ZERO1}),
+    PlanCase("ZeRO-1 of Qwen3 0.6B", "deepspeed", "qwen3-0.6b", "a100-80gb-sxm", 16, _ZERO1),
+    PlanCase("torchtitan FSDP2 of 3B", "torchtitan", "llama3-3b", "h100-sxm", 8),
+    PlanCase("torchtitan FSDP2 of 3B, recomputed", "torchtitan", "llama3-3b", "a100-80gb-sxm", 32, {
+        "micro_batch": 2, **_FULL}),
+    PlanCase("torchtitan FSDP2 of 3B on B200", "torchtitan", "llama3-3b", "b200", 256, {"sequence": 8192}),
+    PlanCase("torchtitan TP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 16, {
+        "tensor": 2, "sequence_parallel": True}),
+    PlanCase("torchtitan TP of 3B on B200", "torchtitan", "llama3-3b", "b200", 32, {
+        "tensor": 4, "sequence_parallel": True, "micro_batch": 2}),
+    PlanCase("torchtitan TP of 3B, no SP", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, {"tensor": 4}),
+    PlanCase("torchtitan CP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 32, {"context": 4, "sequence": 16384}),
+    PlanCase("torchtitan TP, CP of 3B", "torchtitan", "llama3-3b", "b200", 64, {
+        "tensor": 2, "sequence_parallel": True, "context": 2, "sequence": 8192}),
+    PlanCase("torchtitan HSDP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {"data_style": "hsdp", "shard": 8}),
+    PlanCase("torchtitan without resharding of 3B", "torchtitan", "llama3-3b", "b200", 16, {"reshard": False}),
+    PlanCase("torchtitan compiled 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {}, ("--compile.enable",)),
+    PlanCase("torchtitan PP of 3B", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, _PIPELINE),
+    PlanCase("torchtitan PP of 3B, four stages", "torchtitan", "llama3-3b", "b200", 32, {
+        "pipeline": 4, "micro_batches": 32}),
+    PlanCase("torchtitan TP, PP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 32, {
+        "tensor": 2, "sequence_parallel": True, **_PIPELINE}),
+    PlanCase("torchtitan interleaved 3B", "torchtitan", "llama3-3b", "h100-sxm", 16, {"virtual": 2, **_PIPELINE}),
+    PlanCase("Megatron DP of 3B", "megatron", "llama3-3b", "h100-sxm", 16, {**_ZERO1, "micro_batches": 12}),
+    PlanCase("Megatron DDP of 3B", "megatron", "llama3-3b", "a100-80gb-sxm", 8, {
+        "data_style": "ddp", "micro_batches": 12}),
+    PlanCase("Megatron TP of 3B", "megatron", "llama3-3b", "b200", 32, {"tensor": 4, "micro_batches": 12}),
+    PlanCase("Megatron TP, PP of 3B", "megatron", "llama3-3b", "a100-80gb-sxm", 32, {"tensor": 2, **_PIPELINE}),
+    PlanCase("Megatron CP of 3B", "megatron", "llama3-3b", "h100-sxm", 32, {
+        "context": 2, "sequence": 8192, "micro_batches": 12}),
+    PlanCase("Megatron PP of 3B, four stages", "megatron", "llama3-3b", "h100-sxm", 32, {
+        "pipeline": 4, "micro_batches": 32}),
+    PlanCase("Megatron interleaved 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"virtual": 2, **_PIPELINE}),
+    PlanCase("Megatron TP, CP, PP of 3B", "megatron", "llama3-3b", "b200", 64, {
+        "tensor": 2, "context": 2, "sequence": 8192, **_PIPELINE}),
+    PlanCase("Megatron recomputed 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"tensor": 2, **_PIPELINE, **_FULL}),
+    PlanCase("Megatron EP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "h100-sxm", 32, {
+        "expert": 8, "micro_batches": 12}),
+    PlanCase("Megatron EP, PP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "b200", 32, {"expert": 4, **_PIPELINE}),
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def launched_run(
         InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
     """
     described = FRAMEWORKS[framework]
-    versions = _installed_versions(framework, described)
+    versions = installed_versions(framework)
     plan = msgspec.structs.replace(plan, passes=(*_passes(framework, described, precision), *plan.passes))
     _check_sizes(plan, cluster.world_size)
     config = config_file(model)
@@ -128,8 +128,13 @@ def launched_run(
     )
 
 
-def _installed_versions(framework: str, described: _Framework) -> Mapping[str, str]:
-    versions = {}
+def installed_versions(framework: str) -> Mapping[str, str]:
+    """Versions of a framework's packages.
+
+    Raises:
+        InputError: one of them is not installed.
+    """
+    described, versions = FRAMEWORKS[framework], {}
     for name in described.packages:
         try:
             versions[name] = metadata.version(name)

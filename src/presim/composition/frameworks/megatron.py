@@ -89,7 +89,7 @@ def plan_run(
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
             knows.
     """
-    versions = _installed_versions()
+    versions = installed_versions()
     _check(plan, named_fields, world_size, overrides)
     config = config_file(model)
     if config is None:
@@ -140,7 +140,12 @@ def _recipe_notes(recipe: Recipe | None, settings: Sequence[str], overrides: Seq
     return tuple(notes)
 
 
-def _installed_versions() -> Mapping[str, str]:
+def installed_versions() -> Mapping[str, str]:
+    """Versions of Megatron's packages.
+
+    Raises:
+        InputError: one of them is not installed.
+    """
     versions = {}
     for name in _PACKAGES:
         try:
