@@ -11,7 +11,7 @@ import msgspec
 from presim.composition.passes.expert_parameters import expert_count
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
-from presim.planner.frameworks.trainer import trainer_of, values_of
+from presim.planner.frameworks.trainer import check_values, trainer_of, values_of
 from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
 from presim.planner.request import Request
 from presim.planner.search_options import SearchOptions, request_of
@@ -41,6 +41,8 @@ def request_for_model(
         raise InputError(f"{short(twice[0])} is both fixed and varied: leave out one of the two")
     check_sequence(fixed, varied)
     trainer, framework_plans = trainer_of(model, settings)
+    if trainer is not None:
+        check_values(trainer.framework, {**varied, **{name: (value,) for name, value in fixed.items()}})
     graph = open_graph(model, settings.dtype)
     clusters = _clusters(varied, options)
     free = _free(graph, {**fixed, **varied}, clusters)

@@ -80,6 +80,7 @@ def capture_plan_and_evaluate(
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]
+    traces = [_with_batch(trace, plan) for trace in traces]
     planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
     if save is not None:
         planned.save(save)
@@ -212,6 +213,21 @@ def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
     """The trace under the name of what it shows, not of the program that was captured."""
     manifest = msgspec.structs.replace(trace.manifest, script=f"composed from {run.subject}: {model}")
     return dataclasses.replace(trace, manifest=manifest)
+
+
+def _with_batch(trace: Trace, plan: Plan) -> Trace:
+    """The trace with the plan's samples in its last step.
+
+    A program shows what it reads: with context parallelism a part of each sequence.
+    """
+    manifest = trace.manifest
+    ranks = plan.data(manifest.world_size)
+    samples = plan.micro_batches(manifest.world_size) * plan.micro_batch
+    tokens = samples * plan.sequence
+    batch = {**manifest.batch, "tokens": tokens, "samples": samples, "data_parallel_ranks": ranks}
+    inputs = manifest.step.inputs and (*manifest.step.inputs[:-1], (tokens, samples))
+    step = msgspec.structs.replace(manifest.step, inputs=inputs)
+    return dataclasses.replace(trace, manifest=msgspec.structs.replace(manifest, step=step, batch=batch))
 
 
 def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -20,8 +19,6 @@ from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers, cores
 from presim.process.interrupts import caught
-
-MakeWorkers: TypeAlias = Callable[[Job], Workers]
 
 
 def with_framework(request: Request, answer: Answer, progress: Progress, deadline_s: float | None = None) -> Answer:
@@ -86,7 +83,8 @@ def merged(request: Request, answer: Answer, to_capture: PlansToCapture, replies
         InputError: no plan has such figures.
     """
     assert request.trainer is not None
-    words = {**to_capture.refused, **{number: reply.words for number, reply in replies.items() if not reply.figures}}
+    words = {number: reply.words for number, reply in replies.items() if reply.figures is None}
+    words |= to_capture.refused
     if words and len(words) == len(to_capture.refused) + len(to_capture.plans):
         raise InputError(
             f"--framework {request.trainer.framework} answers for none of the {_count(len(words), 'best plan')}; "
@@ -145,11 +143,8 @@ def _regret(request: Request, answer: Answer, best: Sequence[Trial]) -> float | 
 
 def _notes(answer: Answer, to_capture: PlansToCapture, framework: FrameworkPlans, behind: int) -> list[str]:
     answered = sum(not plan.words for plan in framework.plans)
-    name = framework.framework
-    notes = [
-        f"{_count(answered, 'plan')} of {len(framework.plans)} priced from {_count(framework.blocks, 'block')} captured "
-        f"from {name}."
-    ]
+    blocks = _count(framework.blocks, "block")
+    notes = [f"{_count(answered, 'plan')} of {len(framework.plans)} priced from {blocks} of {framework.framework}."]
     if behind:
         notes.append(f"{_count(behind, 'plan')} rank behind by composed times, which only say what to capture.")
     misfits = sum(plan.trial.number not in answer.best for plan in to_capture.plans)

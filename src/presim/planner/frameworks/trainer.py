@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from presim.composition.frameworks import launched, megatron
 from presim.composition.graph.take import config_file
 from presim.errors import InputError
+from presim.planner.knobs import short
 from presim.planner.search_options import SearchOptions
 from presim.planner.trials.job import Trainer
-from presim.planner.trials.trial import Value
+from presim.planner.trials.trial import Value, format_value
 
 PLANS = 8  # to price from captures, unless the user says how many: minutes on two cores
 _FOR_CONFIRM = {"accelerate": "hf"}  # names of launch files, and of `presim compose`
 _ONE_RANK = dict.fromkeys(("tensor", "pipeline", "virtual", "context", "expert"), (1,))
 # Knobs that the user left open; none: the framework does not take the knob.
 _VALUES: Mapping[str, Mapping[str, Sequence[Value]]] = {
-    "megatron": {"data_style": ("zero1",), "reshard": (), "shard": ()},
+    "megatron": {"data_style": ("zero1", "ddp"), "reshard": (), "shard": ()},
     "torchtitan": {"data_style": ("fsdp2", "hsdp"), "expert": (1,)},
     "hf": {"data_style": ("fsdp2", "hsdp"), "sequence_parallel": (False,), **_ONE_RANK},
     "deepspeed": {
@@ -39,6 +40,24 @@ def values_of(framework: str, values: Mapping[str, tuple[Value, ...]]) -> dict[s
     of_framework = _VALUES[framework]
     cut = {name: [value for value in values[name] if value in of_framework.get(name, values[name])] for name in values}
     return {name: tuple(remaining) for name, remaining in cut.items() if remaining}
+
+
+def check_values(framework: str, values: Mapping[str, Sequence[Value]]) -> None:
+    """Raise if a framework has none of the values that the user gives a knob.
+
+    Raises:
+        InputError: names the knob, and what the framework has.
+    """
+    for name, of_framework in _VALUES[framework].items():
+        if name not in values or any(value in of_framework for value in values[name]):
+            continue
+        option, asked = f"--{short(name).replace('_', '-')}", ", ".join(map(format_value, values[name]))
+        if not of_framework:
+            raise InputError(f"--framework {framework} does not take {option}; leave it out")
+        raise InputError(
+            f"--framework {framework} has no {option} {asked}, only {', '.join(map(format_value, of_framework))}; "
+            "change it, or name another framework"
+        )
 
 
 def trainer_of(model: str, settings: SearchOptions) -> tuple[Trainer | None, int]:
