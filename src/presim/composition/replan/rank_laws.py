@@ -1,0 +1,117 @@
+"""How quantities of a job's calls follow from the number of ranks that share its parameters.
+
+Two captures show a number each. It stays, or is a share of something fixed, or grows with the ranks: each of these laws
+has one unknown, so that the second capture confirms it or does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.composition.replan.layer_growth import BYTES, Calls, words_of
+from presim.composition.replan.layer_names import names_of
+from presim.errors import InputError
+from presim.trace.schema import Kind, Trace
+
+Ints = NDArray[np.int64]
+_UNSPLIT_BYTES, _ROUNDED_BYTES = 1 << 20, 512  # what PyTorch's allocator may add to a large and to a small block
+_PADDING = 0.002  # of a sum over shards: FSDP pads each parameter's rows to a multiple of the ranks
+
+
+@dataclasses.dataclass(frozen=True)
+class RankNumbers:
+    """Numbers of ranks of the two captures, and of the job that is asked for."""
+
+    fewer: int
+    more: int
+    asked: int
+
+    def factor(self, before: int, after: int, slack: float) -> float | None:
+        """By what a number of the larger capture is to be multiplied; None: no law holds.
+
+        ``slack``: by how much each number may be too large.
+
+        >>> numbers = RankNumbers(8, 16, 64)
+        >>> numbers.factor(100, 100, 0), numbers.factor(100, 50, 0), numbers.factor(8, 16, 0)
+        (1.0, 0.25, 4.0)
+        """
+        ratio = self.more / self.fewer
+        if before == after:
+            return 1.0
+        if abs(before - after * ratio) <= slack * (1 + ratio):
+            return self.more / self.asked
+        if abs(after - before * ratio) <= slack * (1 + ratio):
+            return self.asked / self.more
+        return 1.0 if abs(after - before) <= slack else None
+
+
+def calls_of(trace: Trace) -> Calls:
+    """All calls of a trace but those of the allocator to the device, which another size makes elsewhere."""
+    entries = np.flatnonzero(~trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))
+    return Calls(trace, entries, names_of(trace.scopes, "."), names_of(trace.operators, "."))
+
+
+def factors_between(smaller: Calls, wider: Calls, numbers: RankNumbers) -> Mapping[int, Mapping[str, float]]:
+    """For calls of the wider capture, by what factor their quantities change.
+
+    Raises:
+        InputError: the captures do different things, or a quantity follows no law; the call is named.
+    """
+    words: dict[str, int] = {}
+    keys, wider_keys = smaller.keys(words), wider.keys(words)
+    runs, wider_runs = _runs(keys), _runs(wider_keys)
+    length = min(len(runs), len(wider_runs)) - 1
+    differs = (keys[runs[:length]] != wider_keys[wider_runs[:length]]).any(axis=1)
+    if differs.any() or len(runs) != len(wider_runs):
+        first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
+        raise InputError(
+            f"with {numbers.more} ranks the job does {words_of(wider, int(wider_runs[first]))}, and with "
+            f"{numbers.fewer} {words_of(smaller, int(runs[first]))}, so it is not known what {numbers.asked} do; "
+            f"capture it with --world-size, at the size you want"
+        )
+    factors: dict[int, Mapping[str, float]] = {}
+    for begin, end, wider_begin, wider_end in zip(*_bounds(runs), *_bounds(wider_runs)):
+        before, after = smaller.quantities(begin, end), wider.quantities(wider_begin, wider_end)
+        if before != after:
+            changed = _factors(before, after, numbers, words_of(wider, wider_begin))
+            factors |= dict.fromkeys(range(wider_begin, wider_end), changed)
+    return factors
+
+
+def _bounds(runs: Ints) -> tuple[list[int], list[int]]:
+    return runs[:-1].tolist(), runs[1:].tolist()
+
+
+def _runs(keys: Ints) -> Ints:
+    """First calls of runs of device work that differ in nothing but quantities, and the number of calls."""
+    is_same = (keys[1:] == keys[:-1]).all(axis=1) & (keys[1:, 0] == Kind.WORK)
+    is_host = np.isin(keys[:, 0], (Kind.HOST_CALL, Kind.HOST_WAIT))
+    return np.append(np.flatnonzero(np.concatenate([[True], ~is_same]) & ~is_host), len(keys))
+
+
+def _factors(
+    before: Mapping[str, int], after: Mapping[str, int], numbers: RankNumbers, call: str
+) -> Mapping[str, float]:
+    factors = {}
+    for name, number in after.items():
+        factor = numbers.factor(before.get(name, 0), number, _slack(name, number))
+        if factor is None:
+            what = "bytes" if name == BYTES else name.replace("_", " ")
+            raise InputError(
+                f"the {what} of {call} are {before.get(name, 0):,} with {numbers.fewer} ranks and {number:,} with "
+                f"{numbers.more}, which is neither the same nor a share of one whole, so it is not known what they are "
+                f"with {numbers.asked}; capture the job with --world-size, at the size you want"
+            )
+        if factor != 1:
+            factors[name] = factor
+    return factors
+
+
+def _slack(name: str, number: int) -> float:
+    if name == BYTES:
+        return _UNSPLIT_BYTES if number > _UNSPLIT_BYTES else _ROUNDED_BYTES
+    return _PADDING * number
