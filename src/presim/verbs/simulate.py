@@ -120,8 +120,7 @@ def world_size_of(job: StoredJob, data_parallel_ranks: int) -> int:
 def _holds_shards(shards: Group, world_size: int) -> InputError:
     return InputError(
         f"the {shards.size} ranks of {shards.name!r} hold shards of the parameters, and their sizes change with "
-        f"their number; capture the job with --world-size {world_size}, or with two other numbers for `presim replan "
-        "--wider`"
+        f"their number; capture the job with --world-size {world_size}"
     )
 
 
