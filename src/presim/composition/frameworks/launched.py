@@ -174,10 +174,11 @@ def _check_sizes(plan: Plan, world_size: int) -> None:
 def sizes_to_capture(run: LaunchedRun, plan: Plan) -> tuple[int, ...]:
     """Numbers of layers of the two captures that answer for all layers of a run; none if it is captured as it is.
 
-    Each stage of a pipeline has layers of its own. ZeRO-3 fetches parameters in buckets that do not follow layers.
+    Each stage of a pipeline has layers of its own. ZeRO-3 fetches parameters and DDP reduces gradients in buckets that
+    do not follow layers.
     """
     is_short = run.model_layers < _FEWEST_TO_EXTEND
-    has_buckets = run.name == "deepspeed" and plan.data_style == "fsdp2"
+    has_buckets = (run.name, plan.data_style) in (("deepspeed", "fsdp2"), ("accelerate", "ddp"))
     return () if is_short or has_buckets or plan.pipeline > 1 else _CAPTURED_LAYERS
 
 

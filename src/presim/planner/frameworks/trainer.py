@@ -20,7 +20,7 @@ _ONE_RANK = dict.fromkeys(("tensor", "pipeline", "virtual", "context", "expert")
 _VALUES: Mapping[str, Mapping[str, Sequence[Value]]] = {
     "megatron": {"data_style": ("zero1", "ddp"), "reshard": (), "shard": ()},
     "torchtitan": {"data_style": ("fsdp2", "hsdp"), "expert": (1,)},
-    "hf": {"data_style": ("fsdp2", "hsdp"), "sequence_parallel": (False,), **_ONE_RANK},
+    "hf": {"data_style": ("fsdp2", "hsdp", "ddp"), "sequence_parallel": (False,), **_ONE_RANK},
     "deepspeed": {
         "data_style": ("fsdp2", "zero1"),
         "reshard": (True,),
@@ -79,7 +79,10 @@ def trainer_of(model: str, settings: SearchOptions) -> tuple[Trainer | None, int
         )
     framework = _FOR_CONFIRM.get(settings.framework, settings.framework)
     _check_framework(framework, model)
-    overrides = shlex.split(settings.framework_args or "")
+    try:
+        overrides = shlex.split(settings.framework_args or "")
+    except ValueError as error:
+        raise InputError(f"--framework-args {settings.framework_args!r} cannot be split into words: {error}") from error
     return Trainer(model=model, framework=framework, precision=settings.precision or "bf16", overrides=overrides), plans
 
 
