@@ -210,8 +210,8 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
 
     models = [word for word in words if "=" not in word]
     unusable = [name for name in ClusterOptions.__dataclass_fields__ if options.get(name) is not None]
-    others = ("space", "confirm", "study", "framework_plans", "precision", "framework_args")
-    unusable += [name for name in others if options.get(name)]
+    unusable_with_matrix = ("space", "confirm", "study", "framework_plans", "precision", "framework_args")
+    unusable += [name for name in unusable_with_matrix if options.get(name)]
     unusable += ["framework"] if options.get("framework") != "auto" else []
     unusable += [name for name in ("csv_file", "folder") if outputs[name]]
     if len(models) != 1 or click.get_current_context().obj or unusable:

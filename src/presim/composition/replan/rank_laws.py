@@ -26,9 +26,9 @@ _PADDING = 0.002  # of a sum over shards: FSDP pads each parameter's rows to a m
 class RankNumbers:
     """Numbers of ranks of the two captures, and of the job that is asked for."""
 
-    fewer: int
-    more: int
-    asked: int
+    smaller: int
+    larger: int
+    target: int
 
     def factor(self, before: int, after: int, slack: float) -> float | None:
         """By what a number of the larger capture is to be multiplied; None: no law holds.
@@ -39,13 +39,13 @@ class RankNumbers:
         >>> numbers.factor(100, 100, 0), numbers.factor(100, 50, 0), numbers.factor(8, 16, 0)
         (1.0, 0.25, 4.0)
         """
-        ratio = self.more / self.fewer
+        ratio = self.larger / self.smaller
         if before == after:
             return 1.0
         if abs(before - after * ratio) <= slack * (1 + ratio):
-            return self.more / self.asked
+            return self.larger / self.target
         if abs(after - before * ratio) <= slack * (1 + ratio):
-            return self.asked / self.more
+            return self.target / self.larger
         return 1.0 if abs(after - before) <= slack else None
 
 
@@ -69,8 +69,8 @@ def factors_between(smaller: Calls, wider: Calls, numbers: RankNumbers) -> Mappi
     if differs.any() or len(runs) != len(wider_runs):
         first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
         raise InputError(
-            f"with {numbers.more} ranks the job does {words_of(wider, int(wider_runs[first]))}, and with "
-            f"{numbers.fewer} {words_of(smaller, int(runs[first]))}, so it is not known what {numbers.asked} do; "
+            f"with {numbers.larger} ranks the job does {words_of(wider, int(wider_runs[first]))}, and with "
+            f"{numbers.smaller} {words_of(smaller, int(runs[first]))}, so it is not known what {numbers.target} do; "
             f"capture it with --world-size, at the size you want"
         )
     factors: dict[int, Mapping[str, float]] = {}
@@ -100,11 +100,11 @@ def _factors(
     for name, number in after.items():
         factor = numbers.factor(before.get(name, 0), number, _slack(name, number))
         if factor is None:
-            what = "bytes" if name == BYTES else name.replace("_", " ")
+            unit = "bytes" if name == BYTES else name.replace("_", " ")
             raise InputError(
-                f"the {what} of {call} are {before.get(name, 0):,} with {numbers.fewer} ranks and {number:,} with "
-                f"{numbers.more}, which is neither the same nor a share of one whole, so it is not known what they are "
-                f"with {numbers.asked}; capture the job with --world-size, at the size you want"
+                f"the {unit} of {call} are {before.get(name, 0):,} with {numbers.smaller} ranks and {number:,} with "
+                f"{numbers.larger}, which is neither the same nor a share of one whole, so those with "
+                f"{numbers.target} are not known; capture the job with --world-size, at the size you want"
             )
         if factor != 1:
             factors[name] = factor

@@ -33,20 +33,20 @@ def with_ranks(
     Raises:
         InputError: the captures do not show what another number of ranks does.
     """
-    fewer, more = smaller[0].manifest.world_size, wider[0].manifest.world_size
-    _check_sizes(fewer, more, world_size)
+    smaller_size, wider_size = smaller[0].manifest.world_size, wider[0].manifest.world_size
+    _check_sizes(smaller_size, wider_size, world_size)
     digit = shared_digit(smaller, wider)
-    model_ranks = more // digit.size
+    model_ranks = wider_size // digit.size
     if world_size % model_ranks:
         raise InputError(f"the model takes {model_ranks} ranks, and {world_size} is no multiple of it; choose one")
     size = world_size // model_ranks
-    numbers = RankNumbers(fewer // model_ranks, digit.size, size)
+    numbers = RankNumbers(smaller_size // model_ranks, digit.size, size)
     traces = [
         _at_size(trace, of_wider, digit, numbers)
         for trace, of_wider in zip(_by_rank(smaller), _by_rank(wider), strict=True)
     ]
     sentence = (
-        f"Extended from {digit.size} to {size} ranks of {digit.group!r}: each size is the same with {numbers.fewer} "
+        f"Extended from {digit.size} to {size} ranks of {digit.group!r}: each size is the same with {numbers.smaller} "
         f"and {digit.size} of them, or a share of one whole, without what further ranks pad. Host times are those of "
         f"{digit.size}."
     )
@@ -57,14 +57,16 @@ def _by_rank(traces: Sequence[Trace]) -> list[Trace]:
     return sorted(traces, key=lambda trace: trace.manifest.rank)
 
 
-def _check_sizes(fewer: int, more: int, world_size: int) -> None:
-    if more <= fewer:
+def _check_sizes(smaller_size: int, wider_size: int, world_size: int) -> None:
+    if wider_size <= smaller_size:
         raise InputError(
-            f"the wider capture has {more} ranks and the other {fewer}; give --wider a capture with more, such as "
-            f"{2 * fewer}"
+            f"the wider capture has {wider_size} ranks and the other {smaller_size}; give --wider a capture with "
+            f"more, such as {2 * smaller_size}"
         )
-    if world_size < more:
-        raise InputError(f"the job was captured with {more} ranks and cannot be cut to {world_size}; ask for more")
+    if world_size < wider_size:
+        raise InputError(
+            f"the job was captured with {wider_size} ranks and cannot be cut to {world_size}; ask for more"
+        )
 
 
 def shared_digit(smaller: Sequence[Trace], wider: Sequence[Trace]) -> Digit:
@@ -106,7 +108,7 @@ def _at_size(trace: Trace, wider: Trace, digit: Digit, numbers: RankNumbers) -> 
     pools = pools_of(wider, calls.scopes, calls.operators)[calls.entries]
     replayed, later_positions = with_replayed_memory(grown, pools)
     manifest = _manifest(trace.manifest, wider.manifest, later_positions[positions], numbers)
-    return at_digit(dataclasses.replace(replayed, manifest=manifest), digit, numbers.asked)
+    return at_digit(dataclasses.replace(replayed, manifest=manifest), digit, numbers.target)
 
 
 def _without_segments(trace: Trace) -> tuple[Trace, Ints]:
@@ -129,6 +131,6 @@ def _manifest(smaller: Manifest, wider: Manifest, positions: Ints, numbers: Rank
     model = {name: round(wider.model[name] * factor) for name, factor in factors.items() if factor is not None}
     batch = dict(wider.batch)
     if "data_parallel_ranks" in batch:
-        batch["data_parallel_ranks"] = batch["data_parallel_ranks"] * numbers.asked // numbers.more
+        batch["data_parallel_ranks"] = batch["data_parallel_ranks"] * numbers.target // numbers.larger
     measured = wider.measured and msgspec.structs.replace(wider.measured, step_ns=0)
     return msgspec.structs.replace(wider, step=step, model=model, batch=batch, allocator={}, measured=measured)

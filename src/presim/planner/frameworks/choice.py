@@ -40,9 +40,9 @@ def choose(request: Request, answer: Answer) -> PlansToCapture:
     """The plans to capture, the best composed first; as many as the request allows."""
     refused: dict[int, str] = {}
     fitting = _taken(request, map(answer.trial, answer.best), refused)
-    near = _taken(request, _near_misfits(request, answer), refused)
+    misfitting = _taken(request, _near_misfits(request, answer), refused)
     count = request.framework_plans
-    misfits = list(itertools.islice(near, count // MISFITS))
+    misfits = list(itertools.islice(misfitting, count // MISFITS))
     return PlansToCapture([*itertools.islice(fitting, count - len(misfits)), *misfits], refused)
 
 

@@ -67,9 +67,9 @@ def _state(captured: int, total: int, elapsed_s: float) -> str:
     """What is done, and how long the rest takes if it goes on like that."""
     if not 0 < captured < total:
         return f"{captured} of {_count(total, 'block')} captured"
-    left_s = elapsed_s / captured * (total - captured)
-    left = f"{left_s:.0f} s" if left_s < 100 else _count(round(left_s / 60), "minute")
-    return f"{captured} of {_count(total, 'block')} captured, about {left} to go"
+    remaining_s = elapsed_s / captured * (total - captured)
+    duration = f"{remaining_s:.0f} s" if remaining_s < 100 else _count(round(remaining_s / 60), "minute")
+    return f"{captured} of {_count(total, 'block')} captured, about {duration} to go"
 
 
 def _count(number: int, thing: str) -> str:
@@ -96,8 +96,8 @@ def merged(request: Request, answer: Answer, to_capture: PlansToCapture, replies
     best = ranked(answered, objective, request.work, request.constraints)
     figures = [trial.figures for trial in best[:2] if trial.figures is not None]
     behind = [number for number in answer.best if number not in replies and number not in words]
-    others = [OBJECTIVES[name] for name in answer.objectives]
-    several = front_of(best, others, request.work) if len(others) > 1 else best[:1]
+    objectives = [OBJECTIVES[name] for name in answer.objectives]
+    several = front_of(best, objectives, request.work) if len(objectives) > 1 else best[:1]
     framework = FrameworkPlans(
         framework=request.trainer.framework,
         blocks=len({block for plan in to_capture.plans for block in plan.blocks}),

@@ -51,11 +51,11 @@ def check_values(framework: str, values: Mapping[str, Sequence[Value]]) -> None:
     for name, of_framework in _VALUES[framework].items():
         if name not in values or any(value in of_framework for value in values[name]):
             continue
-        option, asked = f"--{short(name).replace('_', '-')}", ", ".join(map(format_value, values[name]))
+        option, listed = f"--{short(name).replace('_', '-')}", ", ".join(map(format_value, values[name]))
         if not of_framework:
             raise InputError(f"--framework {framework} does not take {option}; leave it out")
         raise InputError(
-            f"--framework {framework} has no {option} {asked}, only {', '.join(map(format_value, of_framework))}; "
+            f"--framework {framework} has no {option} {listed}, only {', '.join(map(format_value, of_framework))}; "
             "change it, or name another framework"
         )
 
