@@ -19,7 +19,8 @@ from presim.trace.schema import Kind, Trace
 
 Ints = NDArray[np.int64]
 _UNSPLIT_BYTES, _ROUNDED_BYTES = 1 << 20, 512  # what PyTorch's allocator may add to a large and to a small block
-_PADDING = 0.002  # of a sum over shards: FSDP pads each parameter's rows to a multiple of the ranks
+_SMALL = 1 << 16  # bytes or elements: calls of no more take as long as empty ones
+_PADDING = 0.01  # of a share: what FSDP pads, and what its lists of sizes have beside the shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +75,45 @@ def factors_between(smaller: Calls, wider: Calls, numbers: RankNumbers) -> Mappi
             f"capture it with --world-size, at the size you want"
         )
     factors: dict[int, Mapping[str, float]] = {}
-    for begin, end, wider_begin, wider_end in zip(*_bounds(runs), *_bounds(wider_runs)):
-        before, after = smaller.quantities(begin, end), wider.quantities(wider_begin, wider_end)
-        if before != after:
-            changed = _factors(before, after, numbers, words_of(wider, wider_begin))
-            factors |= dict.fromkeys(range(wider_begin, wider_end), changed)
+    last_step = _first_call_of_last_step(wider)
+    for run in zip(*_bounds(runs), *_bounds(wider_runs)):
+        factors |= _factors_of_run(smaller, wider, run, numbers, is_set_up=run[2] < last_step)
     return factors
+
+
+def _factors_of_run(
+    smaller: Calls, wider: Calls, run: tuple[int, int, int, int], numbers: RankNumbers, *, is_set_up: bool
+) -> Mapping[int, Mapping[str, float]]:
+    """Factors by call of the wider run. Launches over lists of tensors part them elsewhere, but their sum has a law.
+
+    ``run``: first call and end in both. ``is_set_up``: the time of its work is not reported.
+    """
+    begin, end, wider_begin, wider_end = run
+    pairs = list(zip(range(begin, end), range(wider_begin, wider_end)))
+    if end - begin == wider_end - wider_begin:
+        laws = [
+            _factors(smaller.quantities(call, call + 1), wider.quantities(twin, twin + 1), numbers)[0]
+            for call, twin in pairs
+        ]
+        if all(law is not None for law in laws):
+            return {call: law for (_, call), law in zip(pairs, laws) if law}
+    before, after = smaller.quantities(begin, end), wider.quantities(wider_begin, wider_end)
+    law, name = _factors(before, after, numbers)
+    if law is not None:
+        return dict.fromkeys(range(wider_begin, wider_end), law)
+    if is_set_up and BYTES not in after:
+        return {}
+    unit = "bytes" if name == BYTES else name.replace("_", " ")
+    raise InputError(
+        f"the {unit} of {words_of(wider, wider_begin)} are {before.get(name, 0):,} with {numbers.smaller} ranks and "
+        f"{after[name]:,} with {numbers.larger}, which is neither the same nor a share of one whole, so those with "
+        f"{numbers.target} are not known; capture the job with --world-size, at the size you want"
+    )
+
+
+def _first_call_of_last_step(calls: Calls) -> int:
+    steps = calls.trace.steps()
+    return int(np.searchsorted(calls.entries, steps[-1].start)) if steps else 0
 
 
 def _bounds(runs: Ints) -> tuple[list[int], list[int]]:
@@ -94,21 +128,18 @@ def _runs(keys: Ints) -> Ints:
 
 
 def _factors(
-    before: Mapping[str, int], after: Mapping[str, int], numbers: RankNumbers, call: str
-) -> Mapping[str, float]:
+    before: Mapping[str, int], after: Mapping[str, int], numbers: RankNumbers
+) -> tuple[Mapping[str, float] | None, str]:
+    """By what factor quantities change; or None, and the one without a law."""
     factors = {}
     for name, number in after.items():
         factor = numbers.factor(before.get(name, 0), number, _slack(name, number))
-        if factor is None:
-            unit = "bytes" if name == BYTES else name.replace("_", " ")
-            raise InputError(
-                f"the {unit} of {call} are {before.get(name, 0):,} with {numbers.smaller} ranks and {number:,} with "
-                f"{numbers.larger}, which is neither the same nor a share of one whole, so those with "
-                f"{numbers.target} are not known; capture the job with --world-size, at the size you want"
-            )
-        if factor != 1:
+        is_small = name != BYTES and max(before.get(name, 0), number) <= _SMALL
+        if factor is None and not is_small:
+            return None, name
+        if factor not in (None, 1.0):
             factors[name] = factor
-    return factors
+    return factors, ""
 
 
 def _slack(name: str, number: int) -> float:
