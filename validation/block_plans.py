@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -196,8 +197,8 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     lines = [
         "# Plans from few layers and micro-batches, and whole captures",
         "",
-        f"{datetime.date.today()}, by `python validation/block_plans.py`. Models have {LAYERS} layers and steps "
-        f"{MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
+        f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have {LAYERS} layers and "
+        f"steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
         "few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
         "",
         f"{len(rows)} plans. {figures}.{without_host}",
