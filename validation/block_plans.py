@@ -197,9 +197,9 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     lines = [
         "# Plans from few layers and micro-batches, and whole captures",
         "",
-        f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have {LAYERS} layers and "
-        f"steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
-        "few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
+        f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have "
+        f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 "
+        "layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
         "",
         f"{len(rows)} plans. {figures}.{without_host}",
         "",
