@@ -198,8 +198,8 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "# Plans from few layers and micro-batches, and whole captures",
         "",
         f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have "
-        f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and "
-        "7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
+        f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 "
+        "and 7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
         "",
         f"{len(rows)} plans. {figures}.{without_host}",
         "",
