@@ -87,7 +87,7 @@ def merged(request: Request, answer: Answer, to_capture: PlansToCapture, replies
     words |= to_capture.refused
     if words and len(words) == len(to_capture.refused) + len(to_capture.plans):
         raise InputError(
-            f"--framework {request.trainer.framework} answers for none of the {_count(len(words), 'best plan')}; "
+            f"--framework {request.trainer.framework} answers for none of the best plans, {len(words)} in all; "
             f"{next(iter(words.values()))}"
         )
     trials = [_answered(trial, replies.get(trial.number), words.get(trial.number)) for trial in answer.trials]
@@ -146,10 +146,10 @@ def _notes(answer: Answer, to_capture: PlansToCapture, framework: FrameworkPlans
     blocks = _count(framework.blocks, "block")
     notes = [f"{_count(answered, 'plan')} of {len(framework.plans)} priced from {blocks} of {framework.framework}."]
     if behind:
-        notes.append(f"{_count(behind, 'plan')} rank behind by composed times, which only say what to capture.")
+        notes.append(f"Composed times only say what to capture; plans ranked behind by them: {behind:,}.")
     misfits = sum(plan.trial.number not in answer.best for plan in to_capture.plans)
     if misfits:
-        notes.append(f"{_count(misfits, 'plan')} of those captured would not fit as composed.")
+        notes.append(f"Of those captured, {_count(misfits, 'plan')} would not fit as composed.")
     if framework.regret is not None:
         label = answer.objectives[0].replace("_", " ")
         notes.append(f"Choosing by composed times would have lost {framework.regret:.1%} of {label}.")

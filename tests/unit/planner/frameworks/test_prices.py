@@ -58,7 +58,7 @@ def test_the_framework_s_order_precedes_the_composed_one() -> None:
     assert [plan.composed_s for plan in result.from_framework.plans] == [1.0, 1.1, 1.2]
     assert result.notes[-3:] == [
         "3 plans of 3 priced from 3 blocks of megatron.",
-        "1 plan rank behind by composed times, which only say what to capture.",
+        "Composed times only say what to capture; plans ranked behind by them: 1.",
         "Choosing by composed times would have lost 25.0% of step time.",
     ]
 
@@ -84,7 +84,7 @@ def test_plans_that_time_does_not_reach_stay_composed() -> None:
 
 def test_a_framework_that_answers_for_no_plan_is_named_with_its_words() -> None:
     plans = composed([1.0, 1.1, 1.2, 9.0])
-    with pytest.raises(InputError, match="--framework megatron answers for none of the 2 best plans; it broke"):
+    with pytest.raises(InputError, match="--framework megatron answers for none of the best plans, 2 in all; it broke"):
         merged(request(), plans, chosen(plans, [0], {1: "no"}), {0: Reply(fate="failed", words="it broke")})
 
 
