@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -71,18 +72,77 @@ CASES = (
     PlanCase("Megatron DP", "megatron", "llama3-8b", "h100-sxm", 64, {"data_style": "zero1"}),
     PlanCase("Megatron TP, PP", "megatron", "llama3-8b", "h100-sxm", 64, {"tensor": 2, **_PIPELINE}),
     PlanCase("Megatron interleaved", "megatron", "llama3-8b", "b200", 64, {"virtual": 2, **_PIPELINE}),
+
+    PlanCase("FSDP2 of 1B", "hf", "llama3-1b", "h100-sxm", 8),
+    PlanCase("FSDP2 of 1B on A100", "hf", "llama3-1b", "a100-80gb-sxm", 16, {"sequence": 8192, **_FULL}),
+    PlanCase("FSDP2 of 1B on B200", "hf", "llama3-1b", "b200", 512, {"micro_batch": 4}),
+    PlanCase("HSDP of 1B, recomputed", "hf", "llama3-1b", "h100-sxm", 256, {"data_style": "hsdp", "shard": 8, **_FULL}),
+    PlanCase("HSDP of 1B without resharding", "hf", "llama3-1b", "b200", 32, {
+        "data_style": "hsdp", "shard": 4, "reshard": False}),
+    PlanCase("FSDP2 of 1B, short", "hf", "llama3-1b", "h100-sxm", 64, {"sequence": 1024, "micro_batch": 2}),
+    PlanCase("FSDP2 of Qwen3 0.6B", "hf", "qwen3-0.6b", "a100-80gb-sxm", 8),
+    PlanCase("FSDP2 of Qwen3 0.6B on B200", "hf", "qwen3-0.6b", "b200", 64, {"micro_batch": 2, "reshard": False}),
+    PlanCase("FSDP2 of 3B", "hf", "llama3-3b", "b200", 128, {"micro_batch": 2, **_FULL}),
+    PlanCase("FSDP2 of Llama 2", "hf", "llama2-7b", "a100-80gb-sxm", 64),
+    PlanCase("FSDP2 of 1B in FP8", "hf", "llama3-1b", "b200", 16, {"passes": ("fp8-row",)}),
+    PlanCase("ZeRO-3 of 3B", "deepspeed", "llama3-3b", "h100-sxm", 8),
+    PlanCase("ZeRO-3 of 3B, recomputed", "deepspeed", "llama3-3b", "a100-80gb-sxm", 64, {"micro_batch": 2, **_FULL}),
+    PlanCase("ZeRO-2 of 3B", "deepspeed", "llama3-3b", "b200", 32, _ZERO1, ("zero_optimization.stage=2",)),
+    PlanCase("ZeRO-2 of 3B, recomputed", "deepspeed", "llama3-3b", "h100-sxm", 128, {**_ZERO1, **_FULL}, (
+        "zero_optimization.stage=2",)),
+    PlanCase("ZeRO-1 of 3B", "deepspeed", "llama3-3b", "h100-sxm", 64, _ZERO1),
+    PlanCase("ZeRO-1 of 3B, short", "deepspeed", "llama3-3b", "b200", 8, {
+        "sequence": 1024, "micro_batch": 4, **_ZERO1}),
+    PlanCase("ZeRO-1 of Qwen3 0.6B", "deepspeed", "qwen3-0.6b", "a100-80gb-sxm", 16, _ZERO1),
+    PlanCase("torchtitan FSDP2 of 3B", "torchtitan", "llama3-3b", "h100-sxm", 8),
+    PlanCase("torchtitan FSDP2 of 3B, recomputed", "torchtitan", "llama3-3b", "a100-80gb-sxm", 32, {
+        "micro_batch": 2, **_FULL}),
+    PlanCase("torchtitan FSDP2 of 3B on B200", "torchtitan", "llama3-3b", "b200", 256, {"sequence": 8192}),
+    PlanCase("torchtitan TP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 16, {
+        "tensor": 2, "sequence_parallel": True}),
+    PlanCase("torchtitan TP of 3B on B200", "torchtitan", "llama3-3b", "b200", 32, {
+        "tensor": 4, "sequence_parallel": True, "micro_batch": 2}),
+    PlanCase("torchtitan TP of 3B, no SP", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, {"tensor": 4}),
+    PlanCase("torchtitan CP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 32, {"context": 4, "sequence": 16384}),
+    PlanCase("torchtitan TP, CP of 3B", "torchtitan", "llama3-3b", "b200", 64, {
+        "tensor": 2, "sequence_parallel": True, "context": 2, "sequence": 8192}),
+    PlanCase("torchtitan HSDP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {"data_style": "hsdp", "shard": 8}),
+    PlanCase("torchtitan without resharding of 3B", "torchtitan", "llama3-3b", "b200", 16, {"reshard": False}),
+    PlanCase("torchtitan compiled 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {}, ("--compile.enable",)),
+    PlanCase("torchtitan PP of 3B", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, _PIPELINE),
+    PlanCase("torchtitan PP of 3B, four stages", "torchtitan", "llama3-3b", "b200", 32, {
+        "pipeline": 4, "micro_batches": 32}),
+    PlanCase("torchtitan TP, PP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 32, {
+        "tensor": 2, "sequence_parallel": True, **_PIPELINE}),
+    PlanCase("torchtitan interleaved 3B", "torchtitan", "llama3-3b", "h100-sxm", 16, {"virtual": 2, **_PIPELINE}),
+    PlanCase("Megatron DP of 3B", "megatron", "llama3-3b", "h100-sxm", 16, {**_ZERO1, "micro_batches": 12}),
+    PlanCase("Megatron DDP of 3B", "megatron", "llama3-3b", "a100-80gb-sxm", 8, {
+        "data_style": "ddp", "micro_batches": 12}),
+    PlanCase("Megatron TP of 3B", "megatron", "llama3-3b", "b200", 32, {"tensor": 4, "micro_batches": 12}),
+    PlanCase("Megatron TP, PP of 3B", "megatron", "llama3-3b", "a100-80gb-sxm", 32, {"tensor": 2, **_PIPELINE}),
+    PlanCase("Megatron CP of 3B", "megatron", "llama3-3b", "h100-sxm", 32, {
+        "context": 2, "sequence": 8192, "micro_batches": 12}),
+    PlanCase("Megatron PP of 3B, four stages", "megatron", "llama3-3b", "h100-sxm", 32, {
+        "pipeline": 4, "micro_batches": 32}),
+    PlanCase("Megatron interleaved 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"virtual": 2, **_PIPELINE}),
+    PlanCase("Megatron TP, CP, PP of 3B", "megatron", "llama3-3b", "b200", 64, {
+        "tensor": 2, "context": 2, "sequence": 8192, **_PIPELINE}),
+    PlanCase("Megatron recomputed 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"tensor": 2, **_PIPELINE, **_FULL}),
+    PlanCase("Megatron EP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "h100-sxm", 32, {
+        "expert": 8, "micro_batches": 12}),
+    PlanCase("Megatron EP, PP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "b200", 32, {"expert": 4, **_PIPELINE}),
 )  # fmt: skip
 
 
-def evaluated(case: PlanCase, config: Path, *, extends: bool) -> Result:
-    """The plan's result, composed or captured in full."""
+def evaluated(case: PlanCase, config: Path, *, extends: bool, host_time: bool = True) -> Result:
+    """The plan's result, composed or captured in full. ``host_time``: False: the host takes no time."""
     fields = dict(case.fields)
     micro_batches = int(str(fields.pop("micro_batches", MICRO_BATCHES)))
     fields.setdefault("sequence", 4096)
     plan = Plan(**fields)  # type: ignore[arg-type]  # of mixed types
     samples = plan.micro_batch * plan.data(case.world_size) * micro_batches
     plan = Plan(**fields, global_batch=samples)  # type: ignore[arg-type]
-    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size)
+    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size, host_time=host_time)
     return capture_plan_and_evaluate(
         str(config),
         plan,
@@ -102,6 +162,7 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
     config.write_text(json.dumps({name: value for name, value in model.items() if name != "presim_source"}))
     composed = evaluated(case, config, extends=True)
     captured = evaluated(case, config, extends=False)
+    times = [evaluated(case, config, extends=extends, host_time=False).step_time_s or 0.0 for extends in (True, False)]
     pairs = (
         (composed.step_time_s or 0.0, captured.step_time_s or 0.0),
         (composed.memory.peak_allocated_bytes, captured.memory.peak_allocated_bytes),
@@ -112,6 +173,7 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
         "run": f"{case.model}, {case.world_size:,} {case.gpu}",
         "step_s": pairs[0],
         "errors": [value / reference - 1 if reference else 0.0 for value, reference in pairs],
+        "device_step_s": times,
         "is_extended": any("layers: those added" in note for note in composed.notes),
     }
 
@@ -124,27 +186,45 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "most"
         for name, column in zip(COLUMNS, zip(*errors))
     )
+    device_errors = [error for error in map(_device_error, rows.values()) if error is not None]
+    without_host = ""
+    if device_errors:
+        absolute = [abs(error) for error in device_errors]
+        without_host = (
+            f" Without host time, which is measured anew in each capture: step time of {len(absolute)} plans "
+            f"{statistics.median(absolute):.2%} in the median, {max(absolute):.2%} at most."
+        )
     lines = [
         "# Plans from few layers and micro-batches, and whole captures",
         "",
-        f"{datetime.date.today()}, by `python validation/block_plans.py`. Models have {LAYERS} layers and steps "
-        f"{MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
-        "few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
+        f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have "
+        f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 "
+        "and 7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
         "",
-        f"{len(rows)} plans. {figures}.",
+        f"{len(rows)} plans. {figures}.{without_host}",
         "",
-        "| plan | framework | run | step | step time | allocated | reserved | layers extended |",
-        "|---|---|---|---|---|---|---|---|",
+        "| plan | framework | run | step | step time | without host | allocated | reserved | layers extended |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
         step, allocated, reserved = _floats(row["errors"])
         _, seconds = _floats(row["step_s"])
+        device_error = _device_error(row)
+        device = "" if device_error is None else f"{device_error:+.2%}"
         extended = "yes" if row["is_extended"] else "no"
         lines.append(
-            f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {allocated:+.2%} "
-            f"| {reserved:+.2%} | {extended} |"
+            f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {device} "
+            f"| {allocated:+.2%} | {reserved:+.2%} | {extended} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _device_error(row: Mapping[str, object]) -> float | None:
+    """Error of the step time without host time; None in rows of earlier versions."""
+    if "device_step_s" not in row:
+        return None
+    composed_s, captured_s = _floats(row["device_step_s"])
+    return composed_s / captured_s - 1
 
 
 def _floats(values: object) -> list[float]:

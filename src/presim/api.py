@@ -154,6 +154,9 @@ class SearchKeywords(TypedDict, total=False):
     space: str | None
     confirm: int
     framework: str
+    framework_plans: int | None
+    precision: str | None
+    framework_args: str | None
 
 
 def search(

@@ -110,6 +110,7 @@ MAY_IMPORT = {
         "presim.report.rendering",
         "presim.report.screen",
         "presim.verbs.run",
+        "presim.verbs.compose_framework",
     },
     "studies.gate": {"presim.result", "presim.report", "presim.capture.ctrl_c"},
     "studies.projection": {"presim.hardware", "presim.result"},

@@ -190,8 +190,8 @@ def _plan_options(function: Any) -> Any:
     "--framework-args",
     metavar="'OPTION …'",
     help="With --framework: the framework's own options: fields of Megatron-Bridge's configuration, as "
-    "ddp.average_in_collective=false; options of torchtitan's trainer or `accelerate launch`; fields of DeepSpeed's "
-    "configuration, as zero_optimization.stage=2, or its JSON file.",
+    "ddp.average_in_collective=false, or a YAML file of it; options of torchtitan's trainer or `accelerate launch`; "
+    "fields of DeepSpeed's configuration, as zero_optimization.stage=2, or its JSON file.",
 )
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")

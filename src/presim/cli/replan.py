@@ -25,6 +25,11 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     help="The same job captured with more layers: it confirms how layers are added, and says how the rest grows.",
 )
 @click.option(
+    "--wider",
+    metavar="DIR",
+    help="The same job captured on more ranks: it says how shards of parameters follow from their number.",
+)
+@click.option(
     "--micro-batches",
     type=number(quantities.MICRO_BATCHES),
     metavar="N",

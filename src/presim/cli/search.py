@@ -122,10 +122,27 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option(
     "--framework",
-    type=click.Choice(("auto", "torchtitan", "megatron", "deepspeed", "accelerate")),
+    type=click.Choice(("auto", "megatron", "torchtitan", "hf", "accelerate", "deepspeed")),
     default="auto",
     show_default=True,
-    help="Framework for --confirm; auto: the first that supports a plan.",
+    help="Price the best plans from captures of this framework's own trainer. With --confirm: what captures them; "
+    "auto: the first that supports a plan.",
+)
+@click.option(
+    "--framework-plans",
+    type=number(quantities.PLANS),
+    metavar="N",
+    help="With --framework: number of plans to price from its captures. Default: 8, or none with --confirm.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4")),
+    help="With --framework: numbers of products and weights in its captures. Default: bf16.",
+)
+@click.option(
+    "--framework-args",
+    metavar="'OPTION …'",
+    help="With --framework: the framework's own options, as of `presim compose`.",
 )
 @click.option(
     "--matrix",
@@ -193,7 +210,9 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
 
     models = [word for word in words if "=" not in word]
     unusable = [name for name in ClusterOptions.__dataclass_fields__ if options.get(name) is not None]
-    unusable += [name for name in ("space", "confirm", "study") if options.get(name)]
+    unusable_with_matrix = ("space", "confirm", "study", "framework_plans", "precision", "framework_args")
+    unusable += [name for name in unusable_with_matrix if options.get(name)]
+    unusable += ["framework"] if options.get("framework") != "auto" else []
     unusable += [name for name in ("csv_file", "folder") if outputs[name]]
     if len(models) != 1 or click.get_current_context().obj or unusable:
         names = ", ".join(name.replace("_file", "").replace("folder", "write").replace("_", "-") for name in unusable)

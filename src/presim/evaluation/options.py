@@ -100,6 +100,8 @@ class ReplanOptions(EvaluationOptions):
 
     layers: int | None = None  # of the model; None: as captured
     larger: str | os.PathLike[str] | None = None  # the job captured with more layers, which confirms the law
+    # the job captured on more ranks, which says how shards follow from their number
+    wider: str | os.PathLike[str] | None = None
     micro_batches: int | None = None  # of each step; None: as captured
     data_parallel: int | None = None  # number of data-parallel ranks; None: as captured, or as the cluster's size asks
     save: str | os.PathLike[str] | None = None  # directory to keep the new job in
@@ -108,6 +110,10 @@ class ReplanOptions(EvaluationOptions):
         super().__post_init__()
         if self.larger is not None and self.layers is None:
             raise InputError("--larger confirms how layers are added, and no number of them is asked for: add --layers")
+        if self.wider is not None and self.larger is not None:
+            raise InputError("--larger and --wider are two laws of one call; save the job with --save after the first")
+        if self.wider is not None and not (self.data_parallel or self.nodes or self.world_size or self.cluster):
+            raise InputError("--wider says what more ranks do, and no number of them is asked for: add --world-size")
         if self.data_parallel is not None and (self.nodes or self.world_size):
             raise InputError(
                 f"--dp {self.data_parallel} sets the number of ranks, and so do --nodes and --world-size; leave one out"

@@ -11,6 +11,7 @@ import msgspec
 from presim.composition.passes.expert_parameters import expert_count
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
+from presim.planner.frameworks.trainer import check_values, trainer_of, values_of
 from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
 from presim.planner.request import Request
 from presim.planner.search_options import SearchOptions, request_of
@@ -29,7 +30,7 @@ def request_for_model(
     """Request for a search over a model's plans; ``fixed``: plan fields with one value; ``command`` captures the best.
 
     Raises:
-        InputError: a knob is unknown, a value is invalid, or the model cannot be traced.
+        InputError: a knob is unknown, a value is invalid, the model cannot be traced, or a framework cannot be used.
     """
     from presim.composition.graph.take import open_graph
 
@@ -39,9 +40,14 @@ def request_for_model(
     if twice := [name for name in varied if name in fixed]:
         raise InputError(f"{short(twice[0])} is both fixed and varied: leave out one of the two")
     check_sequence(fixed, varied)
+    trainer, framework_plans = trainer_of(model, settings)
+    if trainer is not None:
+        check_values(trainer.framework, {**varied, **{name: (value,) for name, value in fixed.items()}})
     graph = open_graph(model, settings.dtype)
     clusters = _clusters(varied, options)
-    space = Space({**varied, **_free(graph, {**fixed, **varied}, clusters)}, dict(fixed))
+    free = _free(graph, {**fixed, **varied}, clusters)
+    free = free if trainer is None else values_of(trainer.framework, free)
+    space = Space({**varied, **free}, dict(fixed))
     if command and not settings.confirm:
         raise InputError(
             f"{model} and a command are two different searches: leave out one, or add --confirm 5 to capture the best "
@@ -53,6 +59,8 @@ def request_for_model(
         notes=[*request.notes, *_on_groups(clusters)],
         confirm=settings.confirm,
         framework=settings.framework,
+        trainer=trainer,
+        framework_plans=framework_plans,
         confirm_command=list(command),
     )
 

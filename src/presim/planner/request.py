@@ -10,6 +10,7 @@ from presim.planner.knobs import Field
 from presim.planner.objectives import Constraints, Objective, Work
 from presim.planner.space import Space
 from presim.planner.spaces.rules import Rule
+from presim.planner.trials.job import Trainer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,4 +41,6 @@ class Request:
     study: str | None = None  # file or URL of the study that stores finished trials
     confirm: int = 0  # number of best plans to capture on a real framework
     framework: str = "auto"  # framework for these captures; auto: the first that can express a plan
+    trainer: Trainer | None = None  # a framework whose captures price the best plans; None: composed figures stand
+    framework_plans: int = 0  # number of these plans
     confirm_command: Sequence[str] = ()  # command to capture instead, with knobs as placeholders

@@ -54,6 +54,10 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
             stop.unless(evaluation.trials)
             trials = interrupted_trials(request, evaluation)
         ledger = answer(request, trials)
+        if request.trainer is not None and not stop.is_partial:
+            from presim.planner.frameworks.prices import with_framework
+
+            ledger = with_framework(request, ledger, progress, evaluation.deadline_s)
         if not request.confirm or stop.is_partial:
             return msgspec.structs.replace(ledger, partial=ledger.partial or stop.is_partial)
         from presim.planner.confirm.ranking import confirm
@@ -83,7 +87,7 @@ def pruner(request: Request, job: Job) -> Pruner:
         request.constraints,
         request.space.varied,
         gap=request.gap_percent / 100,
-        count=max(1, request.confirm),
+        count=max(1, request.confirm, request.framework_plans),
         kept_bounds=KeptBounds(request, evaluator),
     )
 
@@ -140,7 +144,8 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
 
 
 def _compared(request: Request) -> str:
-    return f"the best {request.confirm}" if request.confirm > 1 else "the best"
+    count = max(request.confirm, request.framework_plans)
+    return f"the best {count}" if count > 1 else "the best"
 
 
 def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:

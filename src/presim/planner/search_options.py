@@ -41,7 +41,12 @@ class SearchOptions:
     dtype: str = "bfloat16"
     space: str | None = None  # space file for a command, by name or path: knobs and constraints of a framework
     confirm: int = 0  # number of best plans to capture
-    framework: str = "auto"  # framework for these captures; auto: the first that can express a plan
+    # Framework for these captures; auto: the first that can express a plan. Without them, the framework whose captures
+    # price the best plans, unless it is auto.
+    framework: str = "auto"
+    framework_plans: int | None = None  # number of plans to price so; None: 8, or none with ``confirm``
+    precision: str | None = None  # of the framework's captures; None: bf16
+    framework_args: str | None = None  # the framework's own options, as one line
 
 
 def request_of(

@@ -9,7 +9,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import FormatError, decode_json
-from presim.files.field_bounds import Count, Real, Version
+from presim.files.field_bounds import Count, Real, Seconds, Version
 from presim.files.field_docs import doc
 from presim.planner.objectives import Constraints, Objective, Work
 from presim.planner.trials.trial import Figures, Point, Trial, Value
@@ -38,6 +38,26 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class FrameworkPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the composed plans that a framework was captured for; its trial has the framework's figures."""
+
+    number: Annotated[Count, doc("The trial's.")]
+    composed_s: Annotated[Seconds, doc("Composed step time, s.")]
+    words: Annotated[str, doc("Why the framework has no figures.")] = ""
+
+
+class FrameworkPlans(msgspec.Struct, frozen=True, kw_only=True):
+    """Plans priced from captures of a framework's own trainer, which are extended to all layers and micro-batches."""
+
+    framework: Annotated[str, doc("As `presim compose --framework` names it.")]
+    blocks: Annotated[Count, doc("Distinct captures that the plans are extended from.")]
+    plans: Annotated[list[FrameworkPlan], doc("Plans, in the order in which they were chosen by composing.")]
+    order: Annotated[list[Count], doc("Numbers of the feasible ones, best first.")]
+    regret: Annotated[
+        Real | None, doc("Loss of the best composed plan against the framework's best, as a share of the objective.")
+    ] = None
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `presim search`."""
 
@@ -62,6 +82,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Real], doc("Difference between the second-best and the best trial for each part of the step, s.")
     ] = {}
     confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
+    from_framework: Annotated[
+        FrameworkPlans | None, doc("Plans priced from a framework's captures; null without --framework.")
+    ] = None
     notes: Annotated[list[str], doc("Notes on the search, as sentences.")] = []
     knob_order: Annotated[
         list[str], doc("Names of the knobs that vary, in the order of the search; files sort their keys.")

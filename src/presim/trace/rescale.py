@@ -10,7 +10,7 @@ The world is a grid (`presim.trace.grids`): only the range of each rank's data-p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -64,9 +64,7 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
             axes = axes_of(group.ranks)
             if axes is not None and len(axes) == 1 and not any(_overlap(axes[0], axis) for axis in forward_axes):
                 group_names.setdefault(axes[0], group.name)
-    narrow = {
-        axis: name for axis, name in group_names.items() if not any(_covers(axis, other) for other in group_names)
-    }
+    narrow = narrowest(group_names)
     if len(narrow) != 1:
         named = ", ".join(f"{name!r} ({size} ranks, {stride} apart)" for (stride, size), name in narrow.items())
         raise InputError(
@@ -76,6 +74,11 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
         )
     ((stride, size), name) = next(iter(narrow.items()))
     return Digit(stride, size, name)
+
+
+def narrowest(names: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+    """Digits, as (stride, size), that reach over no other of them, with the names of their groups."""
+    return {axis: name for axis, name in names.items() if not any(_covers(axis, other) for other in names)}
 
 
 def sharded_group(traces: Sequence[Trace]) -> Group | None:
@@ -156,6 +159,19 @@ def rescaled(
     world = traces[0].manifest.world_size // digit.size * size
     for trace in traces:
         _check_sizes(trace, digit, world)
+    represented_ranks = ranks_at_digit(traces, stands_for, digit, size)
+    return [at_digit(trace, digit, size, _set_up_signatures(trace)) for trace in traces], represented_ranks
+
+
+def ranks_at_digit(
+    traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], digit: Digit, size: int
+) -> dict[int, list[int]]:
+    """The ranks that each captured rank represents where a digit has ``size`` values.
+
+    Raises:
+        InputError: a captured rank has no place, or the last value of the digit does not do as others.
+    """
+    world = traces[0].manifest.world_size // digit.size * size
     represented_by = {trace.manifest.rank: stands_for.get(trace.manifest.rank, ()) for trace in traces}
     representative_by_rank = {
         rank: representative for representative, ranks in represented_by.items() for rank in (representative, *ranks)
@@ -166,8 +182,7 @@ def rescaled(
             f"rank {lost_ranks[0]}, which was captured, has no place in {size} data-parallel ranks; "
             f"{_capture_advice(world)}"
         )
-    rescaled_traces = [_rescaled_trace(trace, digit, size, world) for trace in traces]
-    return rescaled_traces, _represented_ranks(representative_by_rank, digit, size, world)
+    return _represented_ranks(representative_by_rank, digit, size, world)
 
 
 def _represented_ranks(
@@ -241,10 +256,14 @@ def _capture_advice(world: int) -> str:
     return f"capture it with --world-size {world}"
 
 
-def _rescaled_trace(trace: Trace, digit: Digit, size: int, world: int) -> Trace:
+def at_digit(trace: Trace, digit: Digit, size: int, set_up_signatures: Collection[int] = ()) -> Trace:
+    """The trace where a digit has ``size`` values: its rank, groups, roots and peers.
+
+    ``set_up_signatures``: all-gathers whose bytes grow with their group; those of others stay.
+    """
     manifest = trace.manifest
+    world = manifest.world_size // digit.size * size
     groups = tuple(_rescaled_group(group, digit, size) for group in manifest.groups)
-    set_up_signatures = _set_up_signatures(trace)
     signatures = tuple(
         _rescaled_signature(signature, manifest.groups, groups, digit, size, is_set_up=index in set_up_signatures)
         for index, signature in enumerate(trace.signatures)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from presim.errors import InputError
-from presim.evaluation.options import EvaluationOptions
+from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.trace.job import Job
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.forks import Forks
     from presim.composition.frameworks.launched import LaunchedRun
@@ -58,30 +60,19 @@ def capture_plan_and_evaluate(
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.composition.frameworks.launched import launched_run
-    from presim.composition.frameworks.megatron import plan_run
     from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if save is not None:
         store.check_writable(save)
-    target, whole = chosen_cluster(options), not extends
+    target = chosen_cluster(options)
     run: FrameworkRun | LaunchedRun
     if framework == "megatron":
-        run_with = functools.partial(
-            plan_run,
-            model,
-            plan,
-            named_fields,
-            target.world_size,
-            precision,
-            gpu=target.gpu.id,
-            all_micro_batches=whole,
-        )
+        run_with = _megatron_run(model, plan, named_fields, target, precision, all_micro_batches=not extends)
         run, (job, traces, notes) = _capture_megatron(run_with, overrides, target, progress)
         options = dataclasses.replace(options, host_time=options.host_time and not run.is_whole_graph)
     else:
-        run_of = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
+        run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
         run, (job, traces, notes) = _capture_launched(run_of, plan, target, progress, extends=extends)
     traces = [_titled(trace, model, run) for trace in traces]
     notes = [*run.notes, *notes, *job.manifest.notes]
@@ -89,11 +80,79 @@ def capture_plan_and_evaluate(
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]
+    traces = [_with_batch(trace, plan) for trace in traces]
     planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
     if save is not None:
         planned.save(save)
     prices, changes = options.price_folders, what_if_changes(options)
     return evaluate(planned, target, engine_options(options), prices=prices, changes=changes)
+
+
+def blocks_of(
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    options: ClusterOptions,
+    *,
+    framework: str,
+    precision: str = "bf16",
+    overrides: Sequence[str] = (),
+) -> tuple[Path, ...]:
+    """Folders of the captures that answer for a plan, whether or not they are there; plans may share them.
+
+    Raises:
+        InputError: the framework is not installed, or cannot express the plan.
+    """
+    from presim.composition.frameworks.kept_captures import folder_of
+    from presim.composition.frameworks.launched import sizes_to_capture
+
+    target = chosen_cluster(options)
+    if framework == "megatron":
+        return (folder_of(_megatron_run(model, plan, named_fields, target, precision)(overrides), target),)
+    run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
+    run = run_of()
+    sizes = sizes_to_capture(run, plan)
+    return tuple(folder_of(size, target) for size in ([run_of(layers=layers) for layers in sizes] or [run]))
+
+
+def is_captured(block: Path) -> bool:
+    """Whether the capture is kept in the user's cache."""
+    from presim.trace import store
+
+    return (block / store.JOB_FILE).exists()
+
+
+def _megatron_run(
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    target: Cluster,
+    precision: str,
+    *,
+    all_micro_batches: bool = False,
+) -> Callable[[Sequence[str]], FrameworkRun]:
+    """What gives the run of Megatron with fields of Bridge's configuration."""
+    from presim.composition.frameworks.megatron import plan_run
+
+    sizes = (target.world_size, precision)
+    return functools.partial(
+        plan_run, model, plan, named_fields, *sizes, gpu=target.gpu.id, all_micro_batches=all_micro_batches
+    )
+
+
+def _launched_run(
+    framework: str,
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    target: Cluster,
+    precision: str,
+    overrides: Sequence[str],
+) -> Callable[..., LaunchedRun]:
+    """What gives the run of another framework's launch files, with some of its layers."""
+    from presim.composition.frameworks.launched import launched_run
+
+    return functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
 
 
 def _capture_megatron(
@@ -154,6 +213,21 @@ def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
     """The trace under the name of what it shows, not of the program that was captured."""
     manifest = msgspec.structs.replace(trace.manifest, script=f"composed from {run.subject}: {model}")
     return dataclasses.replace(trace, manifest=manifest)
+
+
+def _with_batch(trace: Trace, plan: Plan) -> Trace:
+    """The trace with the plan's samples in its last step.
+
+    A program shows what it reads: with context parallelism a part of each sequence.
+    """
+    manifest = trace.manifest
+    ranks = plan.data(manifest.world_size)
+    samples = plan.micro_batches(manifest.world_size) * plan.micro_batch
+    tokens = samples * plan.sequence
+    batch = {**manifest.batch, "tokens": tokens, "samples": samples, "data_parallel_ranks": ranks}
+    inputs = manifest.step.inputs and (*manifest.step.inputs[:-1], (tokens, samples))
+    step = msgspec.structs.replace(manifest.step, inputs=inputs)
+    return dataclasses.replace(trace, manifest=msgspec.structs.replace(manifest, step=step, batch=batch))
 
 
 def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:

@@ -15,6 +15,7 @@ from presim.verbs.simulate import at_size, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
+    from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
     from presim.trace.store import StoredJob
 
@@ -25,33 +26,22 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
     What is not set is as captured.
 
     Raises:
-        InputError: there is no such job, it does not repeat layers or micro-batches, its ranks hold shards, or it does
-            not fit the cluster.
+        InputError: there is no such job, it does not repeat layers or micro-batches, its ranks hold shards and no
+            wider capture says how these follow, or it does not fit the cluster.
     """
-    from presim.composition.replan.layers import with_layers
     from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if options.save is not None:
-        _check_save(options.save, directory, options.larger)
+        _check_save(options.save, directory, options.larger, options.wider)
     job = store.load(directory)
-    notes = list(job.manifest.notes)
-    if options.layers is not None:
-        larger = () if options.larger is None else _larger_traces(job, options.larger)
-        traces, sentences = with_layers(list(job.traces.values()), options.layers, larger)
-        job = dataclasses.replace(job, traces={trace.manifest.rank: trace for trace in traces})
-        notes = [*sentences, *notes]
+    if options.wider is not None:
+        planned, target = _on_more_ranks(job, options.wider, options)
+    else:
+        planned, target = _rescaled(_with_more_layers(job, options), options)
     if options.micro_batches is not None:
-        traces, sentences = with_micro_batches(list(job.traces.values()), options.micro_batches)
-        job = dataclasses.replace(job, traces={trace.manifest.rank: trace for trace in traces})
-        notes = [*sentences, *notes]
-    if options.data_parallel is not None:
-        world_size = world_size_of(job, options.data_parallel)
-        options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
-    target = cluster_of_captured(job.manifest, options)
-    traces, stands_for, scaled = at_size(job, target.world_size)
-    coverage = RankCoverage() if scaled else job.manifest.coverage
-    planned = Job(traces, stands_for, coverage, [*scaled, *notes])
+        traces, sentences = with_micro_batches(planned.traces, options.micro_batches)
+        planned = Job(traces, planned.stands_for, planned.coverage, [*sentences, *planned.notes])
     if options.save is not None:
         planned.save(options.save)
     return evaluate(
@@ -62,6 +52,48 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
+
+
+def _with_more_layers(job: StoredJob, options: ReplanOptions) -> tuple[StoredJob, list[str]]:
+    """The job with its layers, and sentences for the reader."""
+    from presim.composition.replan.layers import with_layers
+
+    if options.layers is None:
+        return job, []
+    larger = () if options.larger is None else _larger_traces(job, options.larger)
+    traces, sentences = with_layers(list(job.traces.values()), options.layers, larger)
+    return dataclasses.replace(job, traces={trace.manifest.rank: trace for trace in traces}), sentences
+
+
+def _rescaled(layered: tuple[StoredJob, list[str]], options: ReplanOptions) -> tuple[Job, Cluster]:
+    """The job on as many ranks as the options ask for, and their cluster."""
+    job, sentences = layered
+    if options.data_parallel is not None:
+        world_size = world_size_of(job, options.data_parallel)
+        options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
+    target = cluster_of_captured(job.manifest, options)
+    traces, stands_for, scaled = at_size(job, target.world_size)
+    coverage = RankCoverage() if scaled else job.manifest.coverage
+    return Job(traces, stands_for, coverage, [*scaled, *sentences, *job.manifest.notes]), target
+
+
+def _on_more_ranks(job: StoredJob, directory: str | os.PathLike[str], options: ReplanOptions) -> tuple[Job, Cluster]:
+    """The job on as many ranks as the options ask for, by a wider capture of it, and their cluster."""
+    from presim.composition.replan.layers import with_layers
+    from presim.composition.replan.ranks import shared_digit, with_ranks
+    from presim.trace import store
+
+    wider = store.load(directory)
+    smaller, larger = (list(captured.traces.values()) for captured in (job, wider))
+    if options.data_parallel is not None:
+        world_size = wider.manifest.world_size // shared_digit(smaller, larger).size * options.data_parallel
+        options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
+    target = cluster_of_captured(wider.manifest, options)
+    traces, stands_for, sentences = with_ranks(smaller, larger, wider.manifest.others(), target.world_size)
+    if options.layers is not None:
+        traces, further = with_layers(traces, options.layers)
+        sentences = [*further, *sentences]
+    return Job(traces, stands_for, RankCoverage(), [*sentences, *wider.manifest.notes]), target
 
 
 def _check_save(save: str | os.PathLike[str], *captures: str | os.PathLike[str] | None) -> None:

@@ -125,3 +125,19 @@ def test_a_job_that_does_not_repeat_is_refused(tmp_path: Path, capsysbinary: pyt
 def test_there_is_no_job(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert main.run(["replan", str(tmp_path / "job"), "--micro-batches", "8"]) == 2
     assert "holds no trace" in capsysbinary.readouterr().err.decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--wider", "{job}"), "add --world-size"),
+        (("--wider", "{job}", "--world-size", "4"), "the wider capture has 2 ranks and the other 2"),
+        (("--wider", "{job}", "--larger", "{job}", "--layers", "9", "--dp", "4"), "are two laws of one call"),
+        (("--wider", "/no/such/job", "--dp", "4"), "/no/such/job"),
+    ],
+)
+def test_a_wider_capture_that_says_nothing_is_refused(
+    job: Path, options: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["replan", str(job), *(word.format(job=job) for word in options)]) == 2
+    assert sentence in capsys.readouterr().err

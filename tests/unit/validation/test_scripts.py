@@ -184,6 +184,8 @@ BAD = [
     ("validation/block_plans", ("--only", "nothing"), "no plan contains 'nothing'; plans are FSDP2"),
     ("validation/torchtitan_plans", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("validation/torchtitan_plans", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
+    ("validation/framework_choices", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
+    ("validation/framework_choices", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
     ("validation/framework_plans", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("validation/framework_plans", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
     ("validation/largest_left_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such directory"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from presim.composition.launch_files.launch_job import Files
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, decode_json, names_file, read_bytes
+from presim.files import FormatError, decode_foreign_json, decode_json, decode_yaml, names_file, read_bytes, read_text
 
 _CONFIG = "ds_config.json"
 # What a plan sets: what is composed from a capture would not know of another value.
@@ -50,6 +50,52 @@ def torchtitan_files(files: Files, arguments: Sequence[str]) -> Files:
         )
     _check_beside_plan(_option_names(arguments), _TORCHTITAN_PLAN)
     return dataclasses.replace(files, command=[*files.command, *arguments])
+
+
+def megatron_fields(arguments: Sequence[str], plan_names: Collection[str]) -> tuple[str, ...]:
+    """Fields of Megatron-Bridge's configuration as ``model.name=value``, those of YAML files among the arguments too.
+
+    What a file says of ``plan_names`` gives way to the plan.
+
+    Raises:
+        InputError: these are no fields, or follow from the plan.
+    """
+    fields: list[str] = []
+    for argument in arguments:
+        if not argument.startswith("-") and "=" in argument:
+            _check_beside_plan([argument.partition("=")[0]], plan_names)
+            fields.append(argument)
+        elif names_file(argument):
+            fields += (field for field in _yaml_fields(Path(argument)) if field.partition("=")[0] not in plan_names)
+        else:
+            raise InputError(
+                "--framework-args takes fields of Megatron-Bridge's configuration, as "
+                f"model.recompute_granularity=selective, or a YAML file of them; got {argument!r}"
+            )
+    return tuple(fields)
+
+
+def _yaml_fields(path: Path) -> Iterator[str]:
+    try:
+        settings = decode_yaml(read_text(path, "name another configuration of Megatron-Bridge's"))
+    except FormatError as error:
+        raise InputError(f"{path} is no configuration of Megatron-Bridge's: {error}; name another file") from error
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} is no configuration of Megatron-Bridge's: it has no fields; name another file")
+    return _leaves("", settings)
+
+
+def _leaves(prefix: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """Fields without names of classes, and without those that are not set."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(f"{prefix}{name}.", value)
+        elif value is not None and not str(name).startswith("_"):
+            text = (
+                json.dumps(value, default=str, separators=(",", ":")) if isinstance(value, list | bool) else str(value)
+            )
+            text = text.replace('"', "") if isinstance(value, list) else text  # as Bridge's overrides write lists
+            yield f"{prefix}{name}={text}"
 
 
 def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:

@@ -87,7 +87,7 @@ def launched_run(
         InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
     """
     described = FRAMEWORKS[framework]
-    versions = _installed_versions(framework, described)
+    versions = installed_versions(framework)
     plan = msgspec.structs.replace(plan, passes=(*_passes(framework, described, precision), *plan.passes))
     _check_sizes(plan, cluster.world_size)
     config = config_file(model)
@@ -128,8 +128,13 @@ def launched_run(
     )
 
 
-def _installed_versions(framework: str, described: _Framework) -> Mapping[str, str]:
-    versions = {}
+def installed_versions(framework: str) -> Mapping[str, str]:
+    """Versions of a framework's packages.
+
+    Raises:
+        InputError: one of them is not installed.
+    """
+    described, versions = FRAMEWORKS[framework], {}
     for name in described.packages:
         try:
             versions[name] = metadata.version(name)
@@ -169,10 +174,11 @@ def _check_sizes(plan: Plan, world_size: int) -> None:
 def sizes_to_capture(run: LaunchedRun, plan: Plan) -> tuple[int, ...]:
     """Numbers of layers of the two captures that answer for all layers of a run; none if it is captured as it is.
 
-    Each stage of a pipeline has layers of its own. ZeRO-3 fetches parameters in buckets that do not follow layers.
+    Each stage of a pipeline has layers of its own. ZeRO-3 fetches parameters and DDP reduces gradients in buckets that
+    do not follow layers.
     """
     is_short = run.model_layers < _FEWEST_TO_EXTEND
-    has_buckets = run.name == "deepspeed" and plan.data_style == "fsdp2"
+    has_buckets = (run.name, plan.data_style) in (("deepspeed", "fsdp2"), ("accelerate", "ddp"))
     return () if is_short or has_buckets or plan.pipeline > 1 else _CAPTURED_LAYERS
 
 

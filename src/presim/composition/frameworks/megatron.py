@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from presim.composition.frameworks.megatron_recipes import Recipe, recipe_for
+from presim.composition.frameworks.framework_arguments import megatron_fields
+from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, Recipe, recipe_for
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -35,6 +36,8 @@ _EXCHANGES = {
     "all-gather": ("model.moe_token_dispatcher_type=allgather",),
     "deepep": ("model.moe_token_dispatcher_type=flex", "model.moe_flex_dispatcher_backend=deepep"),
 }
+# What is composed from a capture would not know of another value.
+_OF_PLAN = {*PLAN_FIELDS.values(), "model.seq_length", "train.rampup_batch_size", "train.train_iters"}
 _CONTEXT_STYLES = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}
 
 
@@ -82,15 +85,16 @@ def plan_run(
     What the plan does not say is as in Bridge's own recipe for the model, the GPU and the precision, if it has one.
 
     ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
-    ``model.recompute_granularity=selective``; they take precedence. ``gpu``: its id in the catalogue.
-    ``all_micro_batches``: of a step, not as few as repeat.
+    ``model.recompute_granularity=selective``, or YAML files of it; they take precedence. ``gpu``: its id in the
+    catalogue. ``all_micro_batches``: of a step, not as few as repeat.
 
     Raises:
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
             knows.
     """
-    versions = _installed_versions()
-    _check(plan, named_fields, world_size, overrides)
+    versions = installed_versions()
+    overrides = megatron_fields(overrides, _OF_PLAN)
+    _check(plan, named_fields, world_size)
     config = config_file(model)
     if config is None:
         raise InputError(
@@ -146,7 +150,12 @@ def _recipe_notes(recipe: Recipe | None, settings: Sequence[str], overrides: Seq
     return tuple(notes)
 
 
-def _installed_versions() -> Mapping[str, str]:
+def installed_versions() -> Mapping[str, str]:
+    """Versions of Megatron's packages.
+
+    Raises:
+        InputError: one of them is not installed.
+    """
     versions = {}
     for name in _PACKAGES:
         try:
@@ -159,13 +168,7 @@ def _installed_versions() -> Mapping[str, str]:
     return versions
 
 
-def _check(plan: Plan, named_fields: Collection[str], world_size: int, overrides: Sequence[str]) -> None:
-    for override in overrides:
-        if override.startswith("-") or "=" not in override:
-            raise InputError(
-                f"--framework-args takes fields of Megatron-Bridge's configuration, as model.recompute_granularity="
-                f"selective; got {override!r}"
-            )
+def _check(plan: Plan, named_fields: Collection[str], world_size: int) -> None:
     unused = sorted(set(named_fields) - _TAKEN)
     if unused:
         raise InputError(

@@ -11,6 +11,7 @@ from presim.errors import InputError
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
 _CONFIG = "model/config.json"
 _SAVED = "accelerate's program offloads activations by PyTorch's save_on_cpu, whose copies wait for the computation."
+_AUTOCAST = "accelerate's DDP casts fp32 parameters at each use, whereas a DDP plan has bf16 parameters."
 _CAST = "DeepSpeed keeps bf16 parameters beside its fp32 shards, whereas an FSDP2 plan casts its fp32 shards."
 _RESIDENT = "DeepCompile keeps on the GPU what its memory budget allows, whereas the plan streams all states."
 _BUDGETED = (
@@ -20,13 +21,13 @@ _BUDGETED = (
 
 
 def accelerate(job: Job) -> Files:
-    """accelerate's configuration with FSDP2 or HSDP, a program, and the command.
+    """accelerate's configuration with FSDP2, HSDP or DistributedDataParallel, a program, and the command.
 
     Raises:
         InputError: accelerate cannot express the plan.
     """
     plan = job.plan
-    _check_job(ACCELERATE, job, data_style=("fsdp2", "hsdp"), offload_optimizer=("none",))
+    _check_job(ACCELERATE, job, data_style=("fsdp2", "hsdp", "ddp"), offload_optimizer=("none",))
     if len(plan.passes) > 1:
         raise InputError(f"accelerate's program takes one pass, not {' and '.join(plan.passes)}")
     layers = [word for name in words_of(ACCELERATE, plan) for word in ("--layers", name)]
@@ -42,15 +43,16 @@ def accelerate(job: Job) -> Files:
     }
     settings: dict[str, object] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP",
+        "distributed_type": "MULTI_GPU" if plan.data_style == "ddp" else "FSDP",
         "mixed_precision": "bf16",
         "num_machines": job.nodes,
         "num_processes": job.world_size,
         "rdzv_backend": "c10d",
         "main_process_port": 29500,
         "use_cpu": False,
-        "fsdp_config": fsdp,
+        **({} if plan.data_style == "ddp" else {"fsdp_config": fsdp}),
     }
+    recompute = ["--recompute"] if plan.data_style == "ddp" and plan.recompute == "full" else []
     if plan.data_style == "hsdp":
         copies = plan.sharing(job.world_size) // plan.shard
         settings["parallelism_config"] = {
@@ -65,8 +67,8 @@ def accelerate(job: Job) -> Files:
     return Files(
         framework=ACCELERATE,
         files={"accelerate.yaml": _yaml(settings), "train_accelerate.py": program("accelerate"), **_model(job)},
-        command=[*command, "train_accelerate.py", *_sizes(job), *layers, *offload],
-        notes=(_SAVED,) if offload else (),
+        command=[*command, "train_accelerate.py", *_sizes(job), *layers, *offload, *recompute],
+        notes=(*((_SAVED,) if offload else ()), *((_AUTOCAST,) if plan.data_style == "ddp" else ())),
     )
 
 

@@ -20,7 +20,7 @@ from presim.trace.signatures import MemoryBound, Signature
 
 Ints = NDArray[np.int64]
 Growth: TypeAlias = Mapping[int, Mapping[str, float]]  # call -> quantity -> factor
-_BYTES = "value"  # of an allocation
+BYTES = "value"  # of an allocation
 _OF_THE_HOST = (Kind.HOST_CALL, Kind.HOST_WAIT)  # pages that are touched first, and sleep
 _UNSPLIT_BYTES = 1 << 20  # PyTorch leaves a large block whole if no more than this remains
 
@@ -67,7 +67,7 @@ class Calls:
             signature = self.signature(call)
             if signature is None:
                 is_block = self.trace.columns["kind"][self.entries[call]] == Kind.ALLOC
-                numbers = {_BYTES: int(self.trace.columns["value"][self.entries[call]])} if is_block else {}
+                numbers = {BYTES: int(self.trace.columns["value"][self.entries[call]])} if is_block else {}
             else:
                 fields = msgspec.structs.asdict(signature)
                 numbers = {name: value for name, value in fields.items() if type(value) is int}
@@ -119,7 +119,7 @@ def _growth_of_run(
     if before == after:
         return {}
     if not is_outside:
-        if is_last and set(before) != {_BYTES}:  # the allocator did not split a block here or there
+        if is_last and set(before) != {BYTES}:  # the allocator did not split a block here or there
             raise InputError(_refusal(larger, larger_begin, extended, begin))
         return {}
     factors = {
@@ -132,7 +132,7 @@ def _growth_of_run(
 
 def _grows(name: str, before: int, after: int) -> bool:
     """Whether a quantity grows by more than what the allocator may add to a block."""
-    return after - before > (_UNSPLIT_BYTES if name == _BYTES and before > _UNSPLIT_BYTES else 0)
+    return after - before > (_UNSPLIT_BYTES if name == BYTES and before > _UNSPLIT_BYTES else 0)
 
 
 def _is_equal(first: Calls, begin: int, end: int, second: Calls, second_begin: int, second_end: int) -> bool:
@@ -149,12 +149,13 @@ def _is_equal(first: Calls, begin: int, end: int, second: Calls, second_begin: i
 
 def _refusal(larger: Calls, larger_call: int, extended: Calls, call: int) -> str:
     return (
-        f"the larger capture does not confirm the law of the smaller one: it has {_words(larger, larger_call)} where "
-        f"layers alike would have {_words(extended, call)}; capture the whole model"
+        f"the larger capture does not confirm the law of the smaller one: it has {words_of(larger, larger_call)} where "
+        f"layers alike would have {words_of(extended, call)}; capture the whole model"
     )
 
 
-def _words(calls: Calls, call: int) -> str:
+def words_of(calls: Calls, call: int) -> str:
+    """A call with its operator, module and entry, for sentences."""
     trace, entry = calls.trace, int(calls.entries[call])
     kind = Kind(int(trace.columns["kind"][entry])).name
     operator, scope = int(trace.columns["operator"][entry]), int(trace.columns["scope"][entry])
@@ -187,8 +188,8 @@ def with_growth(trace: Trace, entries: Ints, calls: Sequence[int], growth: Growt
         factors = growth.get(call)
         if not factors:
             continue
-        if _BYTES in factors:
-            columns["value"][entry] = round(int(columns["value"][entry]) * factors[_BYTES])
+        if BYTES in factors:
+            columns["value"][entry] = round(int(columns["value"][entry]) * factors[BYTES])
             continue
         number = int(columns["signature"][entry])
         change = (number, tuple(factors.items()))

@@ -100,6 +100,8 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         table.add_column("plan", overflow="fold")
     for column in columns:
         table.add_column(column, justify="right" if column != "limit" else "left", no_wrap=True)
+    if answer.from_framework is not None:
+        table.add_column("from", no_wrap=True)
     extra = _extra(answer, work)
     for name in extra:
         table.add_column(name.replace("_", " "), justify="right")
@@ -116,6 +118,9 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         )
         shown_cells = dict(zip(_COLUMNS, _cells(trial.figures)))
         cells += [shown_cells[column] for column in columns]
+        if answer.from_framework is not None:
+            source = trial.figures.source
+            cells.append(answer.from_framework.framework if source == "framework" else source)
         for name in extra:
             value = OBJECTIVES[name].of(trial.figures, work)
             cells.append("-" if value is None else OBJECTIVES[name].format(value))

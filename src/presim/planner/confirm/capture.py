@@ -17,6 +17,8 @@ from presim.planner.trials.evaluator import fill_placeholders, placeholders, pla
 from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Point, Trial, Value
 
+_LAUNCH_FILES = {"hf": "accelerate"}  # names of `presim compose`, and of launch files
+
 
 def check_command(command: Sequence[str], point: Point) -> None:
     """Raise if the command has a placeholder that is not a knob of the plans.
@@ -39,9 +41,10 @@ def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
         return "command", _evaluated(request, trial.point, words, Path.cwd())
     cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     written = write_for_model(request.subject, plan(trial.point), cluster, folder)
-    name = next((name for name in written.commands if request.framework in ("auto", name)), None)
+    framework = _LAUNCH_FILES.get(request.framework, request.framework)
+    name = next((name for name in written.commands if framework in ("auto", name)), None)
     if name is None:
-        return "", Reply(fate="failed", words=_why_not(written.notes, request.framework))
+        return "", Reply(fate="failed", words=_why_not(written.notes, framework))
     (written.folders[name] / MADE).touch()
     return name, _evaluated(request, trial.point, written.commands[name], written.folders[name])
 

@@ -102,13 +102,13 @@ class Evaluation:
         self._request, self._workers, self._kept, self._progress = request, workers, store, progress
         self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
         self._blocks = count_blocks(self._evaluator.graph()) if request.graph else 0
-        self._ends = None if request.budget_s is None else time.monotonic() + request.budget_s
+        self.deadline_s = None if request.budget_s is None else time.monotonic() + request.budget_s
         self.trials: dict[str, Trial] = {}
 
     @property
     def over(self) -> bool:
         """Whether the time budget is spent."""
-        return self._ends is not None and time.monotonic() >= self._ends
+        return self.deadline_s is not None and time.monotonic() >= self.deadline_s
 
     def say(self, activity: str) -> None:
         """Show what the search does."""
@@ -168,7 +168,7 @@ class Evaluation:
     def run(self, round_: Sequence[tuple[int, Point]]) -> list[Trial]:
         """Evaluate a round; points that the budget does not reach stay open."""
         trial_by_index: dict[int, Trial] = {}
-        for index, reply in self._workers.evaluate([point for _, point in round_], self._ends):
+        for index, reply in self._workers.evaluate([point for _, point in round_], self.deadline_s):
             number, point = round_[index]
             trial_by_index[index] = self._finished(number, point, reply)
         return [

@@ -1,4 +1,4 @@
-"""Evaluate points: compose a plan, or capture the user's command with the values filled in."""
+"""Evaluate points: compose a plan, extend a framework's captures to it, or capture the user's command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from presim.errors import CaptureError, InputError, PresimError
 from presim.files import decode_messagepack
 from presim.planner.knobs import CLUSTER, plan_of, to_plan_fields
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Job, Reply, Trainer
 from presim.planner.trials.trial import Figures, Point, Value, format_value
 from presim.units import gib
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from presim.composition.plan import Plan
     from presim.cost.chain import Chain
     from presim.cost.price import PricedTrace
+    from presim.evaluation.options import EvaluationOptions
     from presim.evaluation.pipeline import Evaluation
     from presim.hardware.cluster import Cluster
     from presim.planner.trials.reply_cache import ReplyCache
@@ -46,13 +47,16 @@ class Evaluator:
     def evaluate(self, point: Point) -> Reply:
         """The reply for a point."""
         try:
+            if self._job.trainer is not None:
+                return self._reply_of_framework(self._job.trainer, point)
             return (
                 self._reply_of_command(point)
                 if self._job.command
                 else self._reply_to_plan(to_plan_fields(point, self._job.plan_fields))
             )
         except InputError as error:
-            return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
+            is_captured = bool(self._job.command) or self._job.trainer is not None
+            return Reply(fate="failed" if is_captured else "illegal", words=_short(error))
         except PresimError as error:
             return Reply(fate="failed", words=_short(error))
 
@@ -157,6 +161,21 @@ class Evaluator:
         )
         return figures(evaluation, "composed")
 
+    def _reply_of_framework(self, trainer: Trainer, point: Point) -> Reply:
+        """The reply of captures of the framework's own trainer, which are kept, extended to the plan."""
+        from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+        evaluation = capture_plan_and_evaluate(
+            trainer.model,
+            plan(point),
+            plan_of(point),
+            evaluation_options(self._job.options, point),
+            framework=trainer.framework,
+            precision=trainer.precision,
+            overrides=trainer.overrides,
+        )
+        return _reply(evaluation, "framework")
+
     def _reply_of_command(self, point: Point) -> Reply:
         """The reply of the command, or the cached reply of an identical capture."""
         from presim.planner.trials.captured import name_of_capture
@@ -183,13 +202,26 @@ class Evaluator:
         from presim.evaluation.options import RunOptions
         from presim.verbs.run import run_and_evaluate
 
-        evaluation = run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL)
-        result = evaluation.result
-        if result.exit == "out_of_memory" and result.step_time_s is None:
-            return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
-        if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
-            return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
-        return Reply(fate="priced", figures=figures(evaluation, "captured"))
+        return _reply(run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL), "captured")
+
+
+def evaluation_options(options: Mapping[str, Any], point: Mapping[str, Value]) -> EvaluationOptions:
+    """How the plan of a point is evaluated: a search's options, and the point's own cluster."""
+    from presim.evaluation.options import EvaluationOptions
+
+    cluster = {name: point[name] for name in CLUSTER if name in point}
+    names = EvaluationOptions.__dataclass_fields__
+    return EvaluationOptions(**{name: value for name, value in {**options, **cluster}.items() if name in names})
+
+
+def _reply(evaluation: Evaluation, source: Literal["captured", "framework"]) -> Reply:
+    """The figures of what was captured, or why it has none."""
+    result = evaluation.result
+    if result.exit == "out_of_memory" and result.step_time_s is None:
+        return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
+    if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
+        return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
+    return Reply(fate="priced", figures=figures(evaluation, source))
 
 
 def plan(point: Mapping[str, Value]) -> Plan:

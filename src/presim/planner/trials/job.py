@@ -10,8 +10,17 @@ from presim.planner.knobs import Field
 from presim.planner.trials.trial import Fate, Figures
 
 
+class Trainer(msgspec.Struct, frozen=True, kw_only=True):
+    """A framework that trains a model, with what the plans do not say of it."""
+
+    model: str
+    framework: str  # as `presim compose --framework` names it
+    precision: str = "bf16"
+    overrides: list[str] = []  # the framework's own options
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A model to compose plans for, or a command with placeholders."""
+    """A model to compose plans for, a framework that trains it, or a command with placeholders."""
 
     graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: capture the command
     plan_fields: dict[str, Field] = {}  # framework knob -> plan field
@@ -19,6 +28,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     words: dict[str, dict[str, list[str]]] = {}  # knob -> value -> words, for a {knob} that is a whole word
     options: dict[str, Any] = {}  # fields of `RunOptions`; a point's own values win
     prune: list[str] = []  # rules that the evaluator applies
+    trainer: Trainer | None = None  # whose captures answer for plans, instead of composing the graph
+
+    @property
+    def captures(self) -> bool:
+        """Whether points are programs that run on the emulated device."""
+        return bool(self.command) or self.trainer is not None
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

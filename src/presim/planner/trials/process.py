@@ -31,7 +31,7 @@ def start(
         [sys.executable, "-m", "presim.planner.trials.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if job.command else None,  # a script's last words come with its reply
+        stderr=subprocess.DEVNULL if job.captures else None,  # a script's last words come with its reply
         cwd=folder,
         env={**os.environ, **(environment or {})},
         process_group=0,

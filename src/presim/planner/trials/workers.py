@@ -35,7 +35,7 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        process.end(self._all, process.GRACE_S if self._job.command else 0.0)
+        process.end(self._all, process.GRACE_S if self._job.captures else 0.0)
 
     def evaluate(self, points: Sequence[Point], deadline_s: float | None = None) -> Iterator[tuple[int, Reply]]:
         """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``deadline_s``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"global_batch": 100}, "a global batch of 100 is no multiple of 64 data-parallel ranks"),
     ({"pipeline": 4, "virtual": 2, "global_batch": 16 * 6}, "takes multiples of 4 micro-batches, and the step has 6"),
     ({"overrides": ("--tp-comm-overlap",)}, "--framework-args takes fields of Megatron-Bridge's configuration"),
+    ({"overrides": ("model.seq_length=9",)}, "--framework-args sets model.seq_length, which follows from the plan"),
+    ({"overrides": ("/no/such.yaml",)}, "or a YAML file of them; got '/no/such.yaml'"),
 ]
 
 
@@ -109,3 +112,23 @@ def test_graphs_are_made_after_the_first_step_and_replayed_in_the_third() -> Non
     assert run.steps == 3
     assert "model.cuda_graph_warmup_steps=1" in run.arguments
     assert run_of(overrides=("model.cuda_graph_impl=none",)).steps == run_of().steps == 2
+
+
+def test_a_configuration_of_bridge_s_is_taken_as_it_is_but_for_the_plan_s_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "model:\n  _target_: some.Class\n  seq_length: 9\n  recompute_modules: [mlp, core_attn]\n"
+        "  apply_rope_fusion: false\n  num_layers_in_first_pipeline_stage: null\nddp:\n  bucket_size: 1000\n"
+    )
+    arguments = run_of(overrides=(str(file), "ddp.bucket_size=7")).arguments
+    assert "model.recompute_modules=[mlp,core_attn]" in arguments
+    assert "model.apply_rope_fusion=false" in arguments
+    assert arguments.index("ddp.bucket_size=1000") < arguments.index("ddp.bucket_size=7")
+    assert not any("some.Class" in word or word == "model.seq_length=9" or "null" in word for word in arguments)
+
+
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("- a\n- b\n")
+    with pytest.raises(InputError, match=r"mine.yaml is no configuration of Megatron-Bridge's: it has no fields"):
+        run_of(overrides=(str(file),))

@@ -206,3 +206,12 @@ def test_dualpipev_is_written_for_torchtitan_only(tmp_path: Path) -> None:
     text = (written.folders["torchtitan"] / "plan_config.py").read_text()
     assert "'pipeline_parallel_schedule': 'DualPipeV'" in text
     assert any("this plan's data_style = 'fsdp2', only zero1" in note for note in written.notes)
+
+
+def test_accelerate_runs_ddp_without_fsdp_and_recomputes_by_the_model() -> None:
+    files = accelerate(job(Plan(sequence=512, data_style="ddp", recompute="full")))
+    assert "distributed_type: MULTI_GPU" in files.files["accelerate.yaml"]
+    assert "fsdp" not in files.files["accelerate.yaml"]
+    assert files.command[-1] == "--recompute"
+    assert "casts fp32 parameters" in files.notes[0]
+    assert "--recompute" not in accelerate(job(Plan(sequence=512, recompute="full"))).command
