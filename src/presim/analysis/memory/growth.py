@@ -32,6 +32,6 @@ def growth_note(peak_bytes: Sequence[int]) -> list[str]:
         return []
     return [
         f"Reserved memory still grows from step to step ({gib(before)}, {gib(middle)}, {gib(last)}): the host runs "
-        f"ahead of blocks that another stream uses, or the script keeps tensors. Later steps need more; capture them with "
-        f"--steps {4 * len(peak_bytes)}."
+        f"ahead of blocks that another stream uses, or the script keeps tensors. Later steps need more; capture them "
+        f"with --steps {4 * len(peak_bytes)}."
     ]
