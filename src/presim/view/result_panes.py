@@ -12,6 +12,7 @@ from presim.report import content
 from presim.report.bars import Bar, Part
 from presim.report.blocks import bar_block
 from presim.result import Result
+from presim.result.memory import ModulePeak
 
 _MOST_MODULES = 40
 
@@ -38,7 +39,7 @@ def _parts(parts: Sequence[Part]) -> list[Any]:
 
 
 def memory(result: Result) -> dict[str, Any]:
-    """Allocated and reserved memory over the step, and the contents of the peak."""
+    """Allocated and reserved memory over the step, the contents of the peak, and each module's own peak."""
     device = result.memory
     return {
         "time_s": device.timeline.time_s,
@@ -49,6 +50,20 @@ def memory(result: Result) -> dict[str, Any]:
         "parts": _parts(content.memory_parts(result)) if device.peak_reserved_bytes else [],
         "by_category": [msgspec.to_builtins(category) for category in device.by_category],
         "by_module": [msgspec.to_builtins(module) for module in device.by_module[:_MOST_MODULES]],
+        "modules": [_module_peak(peak) for peak in device.modules[:_MOST_MODULES]],
+    }
+
+
+def _module_peak(peak: ModulePeak) -> dict[str, Any]:
+    """A module's peak, with the largest category of what was alive."""
+    largest = peak.alive[0].name.replace("_", " ") if peak.alive else ""
+    return {
+        "path": peak.path,
+        "depth": peak.depth,
+        "phase": peak.phase,
+        "peak_bytes": peak.peak_bytes,
+        "new_bytes": peak.new_bytes,
+        "largest": largest,
     }
 
 

@@ -89,6 +89,8 @@ def test_shares_of_pixels_add_up_to_the_boxes(shown: Shown) -> None:
 def test_memory_and_roofline_have_the_result_s_figures(client: TestClient, shown: Shown) -> None:
     held = client.get("/api/jobs/0/memory").json()
     assert held["device"] == shown.evaluation.result.memory.device_total_bytes
+    peaks = shown.evaluation.result.memory.modules
+    assert [row["peak_bytes"] for row in held["modules"]] == [peak.peak_bytes for peak in peaks[: len(held["modules"])]]
     roof = client.get("/api/jobs/0/roofline").json()
     assert roof["points"]
     assert all(0 < point["rate"] <= roof["peak"] * 1.001 for point in roof["points"] if point["name"] == "gemm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from presim.analysis.memory.growth import growth_note, step_peaks
 from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.notes.steps import step_notes
 from presim.analysis.time.breakdown import Breakdown, Instant
@@ -133,6 +134,7 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
 def reader_notes(trace: Trace, timeline: Timeline, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """Notes on the capture that explain unexpected figures."""
     notes = [*trace.manifest.notes, *step_notes(trace, timeline, steps)]
+    notes += growth_note(step_peaks(trace))
     ranks = data_parallel_ranks(trace)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput assumes that {ranks} of {trace.manifest.world_size} ranks read different data.")

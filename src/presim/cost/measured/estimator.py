@@ -16,7 +16,7 @@ from presim.cost.measured.axes import Key, axes
 from presim.cost.measured.rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
-from presim.trace.signatures import Signature
+from presim.trace.signatures import Kernel, Signature
 
 _LEAST_DOUBT = 0.03  # differences between cards of one model, and between days
 _THROTTLED = value("gpu.throttled_products")
@@ -103,7 +103,7 @@ class MeasuredEstimator:
 
     def _price(self, signature: Signature, base: Price | None) -> Price | None:
         bound = base.bound if base else ""
-        exact = self._exact.get(signature)
+        exact = self._exact.get(signature) or self._bare_kernel(signature)
         if exact is not None:
             duration, doubt = exact
             return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
@@ -113,6 +113,12 @@ class MeasuredEstimator:
         log_ratio, doubt = between
         duration = base.duration_ns * math.exp(log_ratio)
         return self._price_of_duration(signature, duration, Origin.INTERPOLATED, doubt, bound)
+
+    def _bare_kernel(self, signature: Signature) -> tuple[float, float] | None:
+        """Duration in ns and uncertainty of a kernel's launch, by a row that knows no operator (`importers.ncu`)."""
+        if not isinstance(signature, Kernel) or not (signature.bytes or signature.operator):
+            return None
+        return self._exact.get(Kernel(signature.name, signature.grid, signature.block))
 
     def _price_of_duration(
         self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str

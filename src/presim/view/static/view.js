@@ -8,7 +8,7 @@ const state = { base: "api/jobs/0", pane: "summary", names: PANES };
 
 function make(tag, text, attributes = {}) {
   const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
+  if (text instanceof Node) made.append(text); else if (text !== undefined) made.textContent = text;
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
 }
@@ -47,6 +47,15 @@ function parts(items) {
   return [bar, legend];
 }
 
+// Each module's own peak while it ran, beside the device's memory.
+function modulePeaks(modules, device) {
+  const rows = modules.map(one => {
+    const bar = make("meter", undefined, { value: one.peak_bytes, max: device, "aria-label": `${one.path} ${one.phase} ${gib(one.peak_bytes)}` });
+    return ["\u00a0".repeat(2 * one.depth) + one.path, one.phase, bar, gib(one.peak_bytes), gib(one.new_bytes), one.largest];
+  });
+  return rows.length ? [make("h2", "Peak while a module ran"), table(["module", "phase", "of the device", "peak", "its own", "most is"], rows, [false, false, false, true, true, false])] : [];
+}
+
 const seconds = value => nanoseconds(value * 1e9);
 const gib = value => `${(value / GIB).toFixed(2)} GiB`;
 
@@ -74,7 +83,7 @@ const draw = {
     const chart = make("div");
     pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category, in GiB"), ...(data.parts.length ? parts(data.parts) : []),
       table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), make("h2", "By module"),
-      table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])));
+      table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])), ...modulePeaks(data.modules || [], data.device));
     const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
     plot(chart, "GiB over the step, seconds", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
       [{}, { label: "reserved", stroke: "#8b9097", fill: "#8b909733" }, { label: "allocated", stroke: "#5686f2", fill: "#5686f244" }, { label: "device", stroke: "#d55e00", dash: [6, 4] }]);

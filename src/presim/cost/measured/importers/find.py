@@ -17,6 +17,7 @@ from presim.cost.measured.importers import (
     layers,
     llmservingsim,
     mamf,
+    ncu,
     neusight,
     own,
     simumax,
@@ -35,11 +36,14 @@ READERS: dict[str, ModuleType] = {
     "infersim": infersim,
     "llmservingsim": llmservingsim,
     "mamf": mamf,
+    "ncu": ncu,
     "kineto": kineto,
 }
 _CORE = "aiconfigurator-core"
 _PACKAGES = (_CORE, "aiconfigurator")  # on PyPI; the first has the tables, the second those of older versions
-_KNOWN = "aiconfigurator, NeuSight, vidur, Frontier, SimuMax, InferSim, LLMServingSim, MAMF's CSV"  # as in the guide
+_KNOWN = (  # as in the guide
+    "aiconfigurator, NeuSight, vidur, Frontier, SimuMax, InferSim, LLMServingSim, MAMF's CSV, Nsight Compute's CSV"
+)
 
 
 def located(root: Path) -> Path:
