@@ -110,7 +110,7 @@ def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
 
 def _merge_alike_ranks(traces: Sequence[Trace]) -> Job:
     """Merge the traces of all ranks of a world, ascending, into the distinct ones."""
-    ranks = exchange_closure([group for trace in traces for group in message_groups(trace)])
+    ranks = exchange_closure([group for trace in traces for group in message_groups(trace)], len(traces))
     layout = find_layout(ranks, len(traces))
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
@@ -144,7 +144,7 @@ class _Sampling:
         """Run rank 0 with all ranks that exchange messages with it, and the first sample beside them."""
         groups: list[tuple[int, ...]] = []
         while True:
-            ranks = exchange_closure(groups)
+            ranks = exchange_closure(groups, self.world)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
             numbers = self._next_replicas([{_LAST: first_sample(self.world)}]) if layout else []
@@ -164,7 +164,7 @@ class _Sampling:
             return
 
     def _layout(self, ranks: tuple[int, ...]) -> Layout | None:
-        if len(ranks) > _MAX_REPLICA_RANKS or ranks[-1] >= self.world:
+        if len(ranks) > _MAX_REPLICA_RANKS:
             raise CaptureError(
                 f"{len(ranks)} ranks exchange messages with each other, at most {_MAX_REPLICA_RANKS} can run together; "
                 "name the ranks to capture with --ranks"

@@ -92,17 +92,17 @@ def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
     return Layout(world_size, tuple(axes))
 
 
-def exchange_closure(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def exchange_closure(groups: Sequence[Sequence[int]], world_size: int) -> tuple[int, ...]:
     """Rank 0 and all ranks that exchange messages with it, directly or through others.
 
     Each group's offsets are applied to every rank found before: a pipeline of ranks 0, 32, 64 and rings of 0, 2, 4 form
-    a grid in which each stage has such a ring.
+    a grid in which each stage has such a ring. A group that crosses a grid, as the world does, ends with the world.
     """
     ranks = {0}
     for group in groups:
         offsets = {rank - min(group) for rank in group}
         if not offsets <= ranks:
-            ranks = {rank + offset for rank in ranks for offset in offsets}
+            ranks = {rank + offset for rank in ranks for offset in offsets if rank + offset < world_size}
     return tuple(sorted(ranks))
 
 

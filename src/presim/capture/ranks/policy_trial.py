@@ -90,7 +90,8 @@ def try_differing_values(
     """
     traces = job.traces
     reads = deciding_reads(traces)
-    closure = exchange_closure([ranks for trace in traces for ranks in message_groups(trace)])
+    groups = [ranks for trace in traces for ranks in message_groups(trace)]
+    closure = exchange_closure(groups, setting.cluster.world_size)
     layout = find_layout(closure, setting.cluster.world_size)
     if not reads or layout is None:
         return PolicyTrial()
