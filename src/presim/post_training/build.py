@@ -16,6 +16,7 @@ from presim.models.description import Model
 from presim.post_training import memory
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
+from presim.post_training.logits import logits_seconds
 from presim.post_training.loop import Prices
 from presim.post_training.models import training_graph
 from presim.post_training.request import RlRequest
@@ -100,12 +101,13 @@ def _fitting(
     *,
     must_fit: bool,
 ) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
-    trainer = job.trainer
+    trainer, vocabulary = job.trainer, job.engine.model.vocabulary
     key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
     if key not in table:
         plan, _, update_tokens, forward_tokens, length = key
         table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress)
-    training = table[key]
+    logits = logits_seconds(trainer.logits, pool).scaled(vocabulary / (trainer.plan.tensor * trainer.plan.context))
+    training = dataclasses.replace(table[key], logits=logits)
     trainer_state = memory.trainer_bytes(job, graph, training)
     return (
         training,
@@ -209,8 +211,9 @@ def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
 
 
 def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Trainer:
+    most_tokens = batch.longest * (request.micro_sequences or 1)
     tokens = request.micro_tokens or max(
-        -(-batch.longest // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
+        -(-most_tokens // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
     )
     is_hybrid = 0 < request.shard < sharers and request.dp_style == "fsdp2"
     fields: dict[str, Any] = {
@@ -234,6 +237,9 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         request.old_logprobs,
         request.algorithm in ("grpo",) if request.reference is None else request.reference,
         frozenset(request.offload),
+        request.micro_sequences,
+        request.pads,
+        request.logits,
     )
 
 

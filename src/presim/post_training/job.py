@@ -12,6 +12,7 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training.lengths import longest
+from presim.post_training.logits import LogitsCode
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.generate import Lengths
 
@@ -76,6 +77,9 @@ class Trainer:
     recomputes_old: bool = True  # log-probabilities of the policy are computed again before the update
     has_reference: bool = True  # so are those of a frozen reference, on the training GPUs
     offloads: frozenset[Offloads] = frozenset()  # what is in host memory during other phases
+    sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as many as its tokens hold
+    pads: bool = False  # each micro-batch to its full number of tokens
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
 
 
 @dataclasses.dataclass(frozen=True)

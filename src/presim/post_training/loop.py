@@ -198,12 +198,11 @@ class _Phases:
         self._add("reload", self.now_s + self.prices.load_s)
         shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
         ranks = [lengths[np.sort(share)] for share in shares]
-        packed = balance.micro_batches(ranks, job.trainer.logprob_tokens)
-        forward_s = training.forward_s(*balance.sizes(packed))
+        sizes = self._sizes(ranks, job.trainer.logprob_tokens)
         if job.trainer.recomputes_old:
-            self._add("old log-probabilities", self.now_s + forward_s)
+            self._add("old log-probabilities", self.now_s + training.forward_s(*sizes))
         if job.trainer.has_reference:
-            self._add("reference log-probabilities", self.now_s + forward_s)
+            self._add("reference log-probabilities", self.now_s + training.forward_s(*sizes, is_reference=True))
         self._add("update", self.now_s + self._updates_s(ranks))
         return self.now_s
 
@@ -213,8 +212,18 @@ class _Phases:
         pass_s = 0.0
         for number in range(job.batch.mini_batches):
             parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
-            pass_s += training.update_s(*balance.sizes(balance.micro_batches(parts, job.trainer.update_tokens)))
+            pass_s += training.update_s(*self._sizes(parts, job.trainer.update_tokens))
         return job.batch.epochs * pass_s
+
+    def _sizes(self, ranks: list[Ints], most_tokens: int) -> tuple[Ints, Ints]:
+        """Tokens and sums of squared lengths of each micro-batch: [rank, micro-batch]."""
+        trainer = self.job.trainer
+        packed = (
+            balance.fixed_micro_batches(ranks, trainer.sequences, most_tokens)
+            if trainer.sequences
+            else balance.micro_batches(ranks, most_tokens)
+        )
+        return balance.sizes(packed, most_tokens if trainer.pads else 0)
 
     def sync(self, cut_s: float, all_end_s: float) -> float:
         """The transfer of weights from ``cut_s`` on; returns when the engines go on."""

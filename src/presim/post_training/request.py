@@ -11,6 +11,7 @@ from typing import Any, Literal
 from presim import quantities
 from presim.errors import InputError
 from presim.post_training.job import Algorithm, Offloads
+from presim.post_training.logits import LogitsCode
 
 _BOUNDS = {
     "prompts": quantities.BATCH,
@@ -52,6 +53,9 @@ class RlRequest:
     recompute: Literal["none", "full"] = "full"
     micro_tokens: int | None = None  # most tokens of a micro-batch on a GPU; None: the longest sample, at least 16,384
     logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens
+    micro_sequences: int | None = None  # responses of each micro-batch; None: as many as micro_tokens holds
+    pads: bool = False  # micro-batches to micro_tokens, as Megatron's pipelines want them all alike
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
     reference: bool | None = None  # None: as the algorithm usually has
     old_logprobs: bool = True
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
@@ -67,7 +71,7 @@ class RlRequest:
         """Raise InputError on a number out of bounds."""
         for name, quantity in _BOUNDS.items():
             quantity.check(getattr(self, name), name)
-        for name in ("mini_batch", "rollout_gpus", "cp", "micro_tokens", "logprob_tokens", "steps"):
+        for name in ("mini_batch", "rollout_gpus", "cp", "micro_tokens", "logprob_tokens", "micro_sequences", "steps"):
             if (number := getattr(self, name)) is not None:
                 quantities.BATCH.check(number, name)
         quantities.STALENESS.check(self.staleness, "staleness")

@@ -20,6 +20,7 @@ from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
+from presim.post_training.logits import LogitsSeconds
 from presim.result import Memory
 from presim.trace.schema import Kind, Phase, Trace
 
@@ -59,16 +60,19 @@ class TrainingPrices:
     watts: float | None  # of a GPU in a step
     memory: Memory  # of an update with full micro-batches
     not_modelled: tuple[str, ...]
+    logits: LogitsSeconds = LogitsSeconds()  # for each token of a micro-batch, beyond what composed steps have
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
         """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
-        return self._of_ranks(self.update.seconds(tokens.astype(float), squares.astype(float))) + self.rest_s
+        floats = tokens.astype(float), squares.astype(float)
+        return self._of_ranks(self.update.seconds(*floats) + self.logits.update * floats[0]) + self.rest_s
 
-    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
-        """Seconds of the forward passes of such micro-batches."""
+    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64], *, is_reference: bool = False) -> float:
+        """Seconds of log-probabilities of such micro-batches."""
         floats = tokens.astype(float), squares.astype(float)
         fill = float(self.forward_fill_s.seconds(*floats).mean(axis=1).max()) if self.plan.pipeline > 1 else 0.0
-        return self._of_ranks(self.forward.seconds(*floats)) + fill
+        logits_s = (self.logits.reference if is_reference else self.logits.old) * floats[0]
+        return self._of_ranks(self.forward.seconds(*floats) + logits_s) + fill
 
     def _of_ranks(self, seconds: Floats) -> float:
         if self.plan.data_style in _LOCKSTEP:
