@@ -80,8 +80,8 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "nemorl-0.7-23": (
         {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "logprob_tokens": 16384}, _NEMO
     ),
-    # 512 responses are 128 for each of four data-parallel ranks: log-probabilities of 52,636 tokens/s/GPU for 17.51 s are
-    # 512 samples of 14,404 tokens, of which 149 are a prompt's. 20 of 28 blocks recompute.
+    # 512 responses are 128 for each of four data-parallel ranks: log-probabilities of 52,636 tokens/s/GPU for 17.51 s
+    # are 512 samples of 14,404 tokens, of which 149 are a prompt's. 20 of 28 blocks recompute.
     "rlinf-1.5b-1": (
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,

@@ -26,10 +26,10 @@ _BATCH = (
     ),
     click.option(
         "--algorithm",
-        type=click.Choice(("grpo", "dapo", "reinforce", "rloo")),
+        type=click.Choice(("grpo", "dapo", "reinforce", "rloo", "ppo")),
         default="grpo",
         show_default=True,
-        help="grpo has a reference policy, others only with --reference.",
+        help="grpo and ppo have a reference policy, others only with --reference; ppo has a critic.",
     ),
     click.option("--mini-batch", type=number(quantities.BATCH), help="Prompts of an update. Default: all."),
     click.option(
@@ -39,10 +39,10 @@ _BATCH = (
 _PLACEMENT = (
     click.option(
         "--placement",
-        type=click.Choice(("colocated", "separate")),
+        metavar="[colocated|separate|FILE]",
         default="colocated",
         show_default=True,
-        help="Both sides on the same GPUs by turns, or each on its own.",
+        help="Both sides on the same GPUs by turns, or each on its own; or a TOML file of pools with roles.",
     ),
     click.option(
         "--rollout-gpus", type=number(quantities.GPUS), help="With separate: GPUs that generate. Default: half."
@@ -81,11 +81,38 @@ _TRAINER = (
         help="Most tokens of a micro-batch on a GPU. Default: the longest sample, at least 16384.",
     ),
     click.option(
+        "--micro-sequences",
+        type=number(quantities.BATCH),
+        help="Responses of each micro-batch. Default: as many as its tokens hold.",
+    ),
+    click.option(
+        "--logprob-sequences",
+        type=number(quantities.BATCH),
+        help="The same for log-probabilities. Default: --micro-sequences.",
+    ),
+    click.option(
+        "--logits",
+        type=click.Choice(("composed", "verl-megatron", "nemo-rl-megatron")),
+        default="composed",
+        show_default=True,
+        help="Whose code computes log-probabilities: how often it passes over fp32 logits.",
+    ),
+    click.option(
+        "--framework",
+        type=click.Choice(("megatron",)),
+        help="Capture the framework's own trainer for the update, as presim compose does.",
+    ),
+    click.option(
+        "--framework-args", metavar="'FIELD=VALUE ...'", help="With --framework: fields of its configuration."
+    ),
+    click.option(
         "--logprob-tokens",
         type=number(quantities.TOKENS),
         help="The same for log-probabilities. Default: --micro-tokens.",
     ),
     click.option("--reference/--no-reference", default=None, help="Log-probabilities of a frozen reference."),
+    click.option("--critic/--no-critic", default=None, help="A critic of the model's size. Default: with ppo."),
+    click.option("--reward-model", is_flag=True, help="A reward model of the model's size on the training GPUs."),
     click.option(
         "--old-logprobs/--no-old-logprobs", default=True, help="Log-probabilities of the policy before the update."
     ),

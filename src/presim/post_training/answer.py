@@ -17,14 +17,15 @@ _THOUSAND = 1000
 # Interval: eight of nine published steps took this many times as long as predicted
 # (validation/results/rl-steps.md). The prices of engines and composed steps alone would be far too narrow.
 _LOW, _HIGH = 0.9, 1.9
-_TRAINING = ("old log-probabilities", "reference log-probabilities", "update")
+_TRAINING = (
+    "reward model", "old log-probabilities", "reference log-probabilities", "values", "critic update", "update",
+)  # fmt: skip
 _NOT_MODELLED = (
     "The Python time of the controller between phases, padded batches that pass through it, and waking and emptying an "
     "engine's memory are not modelled.",
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
-    "Critics, reward models on GPUs, and tools or environments inside a response are not modelled.",
-    "Filtering and over-sampling of prompts, tail cutting, routing replay and LoRA are not modelled.",
+    "Tail cutting, routing replay (routers' choices of the rollout in the update), and LoRA are not modelled.",
 )
 
 
@@ -212,7 +213,9 @@ def _pools(built: Built) -> list[Pool]:
     train = " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "DP")
     train = f"{plan.data_style} {train}, {job.trainer.update_tokens // plan.context:,} tokens a micro-batch and GPU"
     engines = f"{job.replicas} engines as {job.engine.plan.text}"
-    roles = ["actor", *(["reference"] if job.trainer.has_reference else [])]
+    trainer = job.trainer
+    presence = {"reference": trainer.has_reference, "critic": trainer.has_critic, "reward": trainer.has_reward_model}
+    roles = ["actor", *(name for name, is_there in presence.items() if is_there)]
     if job.placement.is_colocated:
         return [Pool("all GPUs", job.placement.gpus, [*roles, "rollout"], f"{train}; {engines}")]
     return [

@@ -16,7 +16,7 @@ from presim.post_training.logits import LogitsCode
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.generate import Lengths
 
-Algorithm = Literal["grpo", "dapo", "reinforce", "rloo"]
+Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
 Offloads = Literal["parameters", "optimizer", "reference"]
 
 
@@ -76,8 +76,11 @@ class Trainer:
     logprob_tokens: int  # likewise, of log-probabilities
     recomputes_old: bool = True  # log-probabilities of the policy are computed again before the update
     has_reference: bool = True  # so are those of a frozen reference, on the training GPUs
+    has_critic: bool = False  # of the actor's size and plan: values before an update, and updates of its own
+    has_reward_model: bool = False  # of the actor's size and plan, frozen
     offloads: frozenset[Offloads] = frozenset()  # what is in host memory during other phases
-    sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as many as its tokens hold
+    update_sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as its tokens hold
+    logprob_sequences: int | None = None  # likewise
     pads: bool = False  # each micro-batch to its full number of tokens
     logits: LogitsCode = "composed"  # whose code computes log-probabilities
 

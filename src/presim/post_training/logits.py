@@ -12,10 +12,11 @@ from typing import Literal
 from presim.cost.chain import Chain
 from presim.hardware import Cluster
 from presim.trace.schema import Group
-from presim.trace.signatures import Elementwise
+from presim.trace.signatures import Elementwise, Gemm, Signature
 
 LogitsCode = Literal["composed", "verl-megatron", "nemo-rl-megatron"]
 _COMPOSED_FORWARD, _COMPOSED_UPDATE = 14, 32
+_SAMPLE_TOKENS = 8192
 _SAMPLE_LOGITS = 1 << 28  # enough that a kernel's start does not count
 
 
@@ -36,7 +37,8 @@ TRAFFIC: dict[LogitsCode, LogitsTraffic] = {
     # quotient 8); for the entropy a copy of the logits (8) and vocab_parallel_entropy (40); backward 22.
     "verl-megatron": LogitsTraffic(old=94, reference=46, update=68),
     # nemo_rl/distributed/model_utils.py, commit 7ea279ab, DistributedLogprob: to fp32 (6), maximum (4), difference (8),
-    # exponential (8), sum (4), difference (8); an update keeps the softmax (8), negates and scales it (16), to bf16 (6).
+    # exponential (8), sum (4), difference (8); an update keeps the softmax (8), negates and scales it (16), and returns
+    # to bf16 (6).
     "nemo-rl-megatron": LogitsTraffic(old=38, reference=38, update=68),
 }
 
@@ -54,13 +56,43 @@ class LogitsSeconds:
         return LogitsSeconds(self.old * factor, self.reference * factor, self.update * factor)
 
 
+@dataclasses.dataclass(frozen=True)
+class HeadSeconds:
+    """Seconds of the product with the vocabulary and of the cross-entropy, which a critic has not."""
+
+    forward_s: float = 0.0
+    update_s: float = 0.0
+
+    def scaled(self, factor: float) -> HeadSeconds:
+        """So many tokens."""
+        return HeadSeconds(self.forward_s * factor, self.update_s * factor)
+
+
+def head_seconds(hidden: int, vocabulary: int, cluster: Cluster) -> HeadSeconds:
+    """Seconds of the output layer for each token, on one GPU, in composed steps."""
+    product_s = _seconds(Gemm(_SAMPLE_TOKENS, vocabulary, hidden, 1, "bfloat16", layout="NT"), cluster) / _SAMPLE_TOKENS
+    byte_s = _byte_s(cluster)
+    return HeadSeconds(
+        product_s + _COMPOSED_FORWARD * vocabulary * byte_s, 3 * product_s + _COMPOSED_UPDATE * vocabulary * byte_s
+    )
+
+
+def _byte_s(cluster: Cluster) -> float:
+    """Seconds for each byte that a large elementwise kernel moves."""
+    size_bytes = 4 * _SAMPLE_LOGITS
+    kernel = Elementwise(size_bytes, size_bytes, _SAMPLE_LOGITS, "float32", 1, "aten::div_")
+    return _seconds(kernel, cluster) / (2 * size_bytes)
+
+
+def _seconds(kernel: Signature, cluster: Cluster) -> float:
+    prices, _ = Chain.default(cluster).price_all([kernel], [Group("alone", (0,), 1)], cluster)
+    return float(prices[0].duration_ns) / 1e9
+
+
 def logits_seconds(code: LogitsCode, cluster: Cluster) -> LogitsSeconds:
     """Seconds of a framework's code for each logit of a GPU, at the rate of large elementwise kernels."""
     traffic = TRAFFIC[code]
-    size_bytes = 4 * _SAMPLE_LOGITS
-    kernel = Elementwise(size_bytes, size_bytes, _SAMPLE_LOGITS, "float32", 1, "aten::div_")
-    prices, _ = Chain.default(cluster).price_all([kernel], [Group("one", (0,), 1)], cluster)
-    byte_s = float(prices[0].duration_ns) / 1e9 / (2 * size_bytes)
+    byte_s = _byte_s(cluster)
     return LogitsSeconds(
         (traffic.old - _COMPOSED_FORWARD) * byte_s,
         (traffic.reference - _COMPOSED_FORWARD) * byte_s,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,32 +199,37 @@ class _Phases:
         self._add("reload", self.now_s + self.prices.load_s)
         shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
         ranks = [lengths[np.sort(share)] for share in shares]
-        sizes = self._sizes(ranks, job.trainer.logprob_tokens)
-        if job.trainer.recomputes_old:
+        trainer = job.trainer
+        sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
+        if trainer.has_reward_model:
+            self._add("reward model", self.now_s + training.values_s(*sizes))
+        if trainer.recomputes_old:
             self._add("old log-probabilities", self.now_s + training.forward_s(*sizes))
-        if job.trainer.has_reference:
+        if trainer.has_reference:
             self._add("reference log-probabilities", self.now_s + training.forward_s(*sizes, is_reference=True))
-        self._add("update", self.now_s + self._updates_s(ranks))
+        if trainer.has_critic:
+            self._add("values", self.now_s + training.values_s(*sizes))
+            self._add("critic update", self.now_s + self._updates_s(ranks, training.critic_update_s))
+        self._add("update", self.now_s + self._updates_s(ranks, training.update_s))
         return self.now_s
 
-    def _updates_s(self, ranks: list[Ints]) -> float:
+    def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:
         """All epochs: each rank's share is cut into as many mini-batches."""
-        job, training = self.job, self.prices.training
+        job = self.job
         pass_s = 0.0
         for number in range(job.batch.mini_batches):
             parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
-            pass_s += training.update_s(*self._sizes(parts, job.trainer.update_tokens))
+            pass_s += update_s(*self._sizes(parts, job.trainer.update_tokens, job.trainer.update_sequences))
         return job.batch.epochs * pass_s
 
-    def _sizes(self, ranks: list[Ints], most_tokens: int) -> tuple[Ints, Ints]:
+    def _sizes(self, ranks: list[Ints], most_tokens: int, sequences: int | None) -> tuple[Ints, Ints]:
         """Tokens and sums of squared lengths of each micro-batch: [rank, micro-batch]."""
-        trainer = self.job.trainer
         packed = (
-            balance.fixed_micro_batches(ranks, trainer.sequences, most_tokens)
-            if trainer.sequences
+            balance.fixed_micro_batches(ranks, sequences, most_tokens)
+            if sequences
             else balance.micro_batches(ranks, most_tokens)
         )
-        return balance.sizes(packed, most_tokens if trainer.pads else 0)
+        return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
 
     def sync(self, cut_s: float, all_end_s: float) -> float:
         """The transfer of weights from ``cut_s`` on; returns when the engines go on."""

@@ -13,6 +13,7 @@ from presim.post_training.answer import Alternative, RlAnswer, answer
 from presim.post_training.build import PriceTable, build_job
 from presim.post_training.loop import simulate
 from presim.post_training.request import RlRequest
+from presim.post_training.training import EvaluatePlan
 
 _SHARES = (0.25, 0.5, 0.75)  # of the GPUs that generate
 _ASYNCHRONY = ((0.0, False), (1.0, False), (1.0, True), (2.0, True), (4.0, True))  # staleness, partial rollouts
@@ -36,6 +37,7 @@ def search(
     cluster: Cluster,
     price_per_gpu_hour: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    framework: EvaluatePlan | None = None,
 ) -> RlAnswer:
     """The answer of the placement with the shortest step, with all placements beside it.
 
@@ -49,7 +51,7 @@ def search(
     alternatives: list[Alternative] = []
     for candidate in candidates(request, cluster):
         try:
-            built = build_job(candidate, cluster, table=table)
+            built = build_job(candidate, cluster, table=table, framework=framework)
         except InputError as error:
             alternatives.append(Alternative(placement=_text(candidate), refusal=str(error)))
             continue

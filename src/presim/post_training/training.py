@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
-from presim.post_training.logits import LogitsSeconds
+from presim.post_training.logits import HeadSeconds, LogitsSeconds
 from presim.result import Memory
 from presim.trace.schema import Kind, Phase, Trace
 
@@ -29,6 +30,10 @@ _PIECES = 64  # a sequence is a multiple of so many tokens for each rank that ha
 _TOKEN_SHARES = (1 / 8, 1 / 2, 1.0)  # grid, of the fullest micro-batch
 _LOCKSTEP = ("fsdp2", "hsdp")  # data-parallel ranks meet in every micro-batch, as they gather parameters
 _MESSAGES = ("send", "recv", "sendrecv")
+# Evaluates a plan, whose global batch is set, on a pool by capturing a framework's own trainer.
+EvaluatePlan: TypeAlias = Callable[[Plan, Cluster], Evaluation]
+_NO_LOGITS, _NO_HEAD = LogitsSeconds(), HeadSeconds()
+_LEAST_SHARE = 0.1  # of a pass without logits in one with them: a guard for tiny models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +51,10 @@ class Curve:
         linear = np.interp(tokens, grid, np.concatenate([[min(floor_s, self.linear_s[0])], self.linear_s]))
         return np.asarray(linear + np.interp(tokens, self.tokens, self.quadratic_s) * squares)
 
+    def scaled(self, factor: float) -> Curve:
+        """The curve with all seconds multiplied."""
+        return Curve(self.tokens, self.linear_s * factor, self.quadratic_s * factor)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPrices:
@@ -60,7 +69,8 @@ class TrainingPrices:
     watts: float | None  # of a GPU in a step
     memory: Memory  # of an update with full micro-batches
     not_modelled: tuple[str, ...]
-    logits: LogitsSeconds = LogitsSeconds()  # for each token of a micro-batch, beyond what composed steps have
+    logits: LogitsSeconds = _NO_LOGITS  # for each token of a micro-batch, beyond what composed steps have
+    head: HeadSeconds = _NO_HEAD  # for each token, of what composed steps have
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
         """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
@@ -73,6 +83,19 @@ class TrainingPrices:
         fill = float(self.forward_fill_s.seconds(*floats).mean(axis=1).max()) if self.plan.pipeline > 1 else 0.0
         logits_s = (self.logits.reference if is_reference else self.logits.old) * floats[0]
         return self._of_ranks(self.forward.seconds(*floats) + logits_s) + fill
+
+    def values_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of a forward pass with one number in place of logits: of a critic or a reward model."""
+        floats = tokens.astype(float), squares.astype(float)
+        seconds = self.forward.seconds(*floats)
+        return self._of_ranks(np.maximum(seconds - self.head.forward_s * floats[0], seconds * _LEAST_SHARE))
+
+    def critic_update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of an update of a critic."""
+        floats = tokens.astype(float), squares.astype(float)
+        seconds = self.update.seconds(*floats)
+        seconds = np.maximum(seconds - self.head.update_s * floats[0], seconds * _LEAST_SHARE)
+        return self._of_ranks(seconds) + self.rest_s
 
     def _of_ranks(self, seconds: Floats) -> float:
         if self.plan.data_style in _LOCKSTEP:
@@ -92,21 +115,20 @@ class _Point:
 
 def price_training(
     graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None, framework: EvaluatePlan | None = None,
 ) -> TrainingPrices:  # fmt: skip
     """Compose and simulate the grid of micro-batches on a pool of GPUs.
 
     ``update_tokens``: of the largest micro-batch of an update, whose memory counts; ``forward_tokens``: of
-    log-probabilities.
+    log-probabilities. ``framework``: its step of full micro-batches takes the place of the composed one, and what the
+    composed grid says of other micro-batches is scaled to it.
 
     Raises:
         InputError: the plan is invalid for the model or the pool.
     """
     full, _ = _long_and_short(plan, update_tokens, typical_length)
-    double = _evaluated(graph, full, cluster, 2 * plan.pipeline)
-    once = _evaluated(graph, full, cluster, plan.pipeline)
-    slope_s = (_step_s(double) - _step_s(once)) / plan.pipeline
-    rest_s = max(_step_s(once) - slope_s * plan.pipeline, 0.0)
+    double, once = _pair(full, cluster, lambda fuller, pool: evaluate(compose(graph, fuller, pool), pool, brief=True))
+    rest_s = _rest_s(double, once, plan.pipeline)
     counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
     counts += [forward_tokens] if forward_tokens > update_tokens else []
     grid: list[tuple[int, _Point, _Point]] = []
@@ -120,7 +142,7 @@ def price_training(
         long, short = (_point(*pair, rest_s) for pair in zip(evaluations, plans))
         grid.append((plans[0].sequence, long, short))
     result = double.result
-    return TrainingPrices(
+    composed = TrainingPrices(
         plan=plan,
         data_ranks=plan.data(cluster.world_size),
         update=_curve(grid, "update_s"),
@@ -131,6 +153,49 @@ def price_training(
         memory=result.memory,
         not_modelled=tuple(result.not_modelled),
     )
+    if framework is None:
+        return composed
+    progress("capturing the framework's step")
+    full_point = next(long for _, long, _ in grid if long.squares == float(full.sequence) ** 2)
+    return _as_framework(composed, full_point, full, _pair(full, cluster, framework))
+
+
+def _as_framework(
+    composed: TrainingPrices, full_point: _Point, full: Plan, captured: tuple[Evaluation, Evaluation]
+) -> TrainingPrices:
+    """The prices scaled to a framework's step of full micro-batches, and with its memory."""
+    double, once = captured
+    rest_s = _rest_s(double, once, full.pipeline)
+    point = _point(once, full, rest_s)
+    forward = point.forward_s / full_point.forward_s
+    result = double.result
+    return dataclasses.replace(
+        composed,
+        update=composed.update.scaled(point.update_s / full_point.update_s),
+        forward=composed.forward.scaled(forward),
+        forward_fill_s=composed.forward_fill_s.scaled(forward),
+        rest_s=rest_s,
+        watts=result.energy.watts if result.energy else composed.watts,
+        memory=result.memory,
+        not_modelled=tuple(result.not_modelled),
+    )
+
+
+def _pair(full: Plan, cluster: Cluster, evaluate_plan: EvaluatePlan) -> tuple[Evaluation, Evaluation]:
+    """Steps with twice as many micro-batches as stages, and with as many."""
+    counts = (2 * full.pipeline, full.pipeline)
+    double, once = (evaluate_plan(_with_micro_batches(full, cluster, count), cluster) for count in counts)
+    return double, once
+
+
+def _rest_s(double: Evaluation, once: Evaluation, stages: int) -> float:
+    """What a step takes beyond its micro-batches."""
+    slope_s = (_step_s(double) - _step_s(once)) / stages
+    return max(_step_s(once) - slope_s * stages, 0.0)
+
+
+def _with_micro_batches(plan: Plan, cluster: Cluster, count: int) -> Plan:
+    return msgspec.structs.replace(plan, global_batch=plan.micro_batch * plan.data(cluster.world_size) * count)
 
 
 def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan, Plan]:
@@ -145,9 +210,7 @@ def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan,
 
 
 def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches: int) -> Evaluation:
-    samples = plan.micro_batch * plan.data(cluster.world_size) * micro_batches
-    composed = compose(graph, msgspec.structs.replace(plan, global_batch=samples), cluster)
-    return evaluate(composed, cluster, brief=True)
+    return evaluate(compose(graph, _with_micro_batches(plan, cluster, micro_batches), cluster), cluster, brief=True)
 
 
 def _step_s(evaluation: Evaluation) -> float:

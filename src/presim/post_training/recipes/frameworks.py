@@ -56,6 +56,10 @@ VERL = Framework(
         f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
         f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
         f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
+        f"{_ACTOR}use_dynamic_bsz": Key("is_dynamic", truth, False),
+        f"{_ACTOR}ppo_micro_batch_size_per_gpu": Key("micro_sequences", whole),
+        f"{_ROLLOUT}log_prob_use_dynamic_bsz": Key("is_logprob_dynamic", truth),
+        f"{_ROLLOUT}log_prob_micro_batch_size_per_gpu": Key("logprob_sequences", whole),
         f"{_ROLLOUT}log_prob_max_token_len_per_gpu": Key("logprob_tokens", whole),
         f"{_ACTOR}ulysses_sequence_parallel_size": Key("cp", whole, 1),
         f"{_ACTOR}fsdp_config.fsdp_size": Key("shard", lambda size: max(whole(size), 0)),
@@ -95,8 +99,8 @@ VERL = Framework(
         "*.optim.*", "*.clip_ratio*", "*.kl_loss_coef", "*.kl_loss_type", "*.loss_agg_mode", "*.grad_clip",
         "*.entropy_coeff", "*.temperature", "*.top_p", "*.top_k", "*.do_sample", "*.val_kwargs.*", "critic.*",
         "reward*",
-        "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding", "*.use_dynamic_bsz",
-        "*.log_prob_use_dynamic_bsz", "*_micro_batch_size_per_gpu", "*_micro_batch_size",
+        "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding",
+        f"{_REF}log_prob_use_dynamic_bsz", f"{_REF}log_prob_micro_batch_size_per_gpu",
         f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
         f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
         f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
@@ -153,7 +157,8 @@ NEMO_RL = Framework(
         "give --rollout-tp and other options instead of the recipe"
     )},
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
-    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed"},
+    # A micro-batch's tokens are those of all its context-parallel ranks.
+    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed", "packs_for_all_ranks": True},
 )  # fmt: skip
 
 TRL = Framework(

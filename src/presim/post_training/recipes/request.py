@@ -123,6 +123,7 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
             name.removeprefix("dtensor."): value for name, value in facts.items() if name.startswith("dtensor.")
         }
         fields |= {**dtensor_fields, **({"pp": 1, "ep": 1} if dtensor_fields else {})}
+    fields |= _micro_batches(facts)
     if facts.get("reference_in_reward"):
         fields["reference"] = True
     if "micro_batch" in facts and "micro_tokens" not in facts:
@@ -130,6 +131,25 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
         fields["logprob_tokens"] = facts.get("logprob_batch", facts["micro_batch"]) * facts["longest_sequence"]
     if "device_batch" in facts and "longest_prompt" in facts:
         fields["micro_tokens"] = facts["device_batch"] * (facts["longest_prompt"] + facts["longest_response"])
+    return fields
+
+
+def _micro_batches(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of sequences in place of tokens where batches are not dynamic, and what Megatron does with packs."""
+    fields: dict[str, Any] = {}
+    is_dynamic = facts.get("is_dynamic", True)
+    if "is_dynamic" in facts:  # of verl
+        switches = {"micro_sequences": is_dynamic, "logprob_sequences": facts.get("is_logprob_dynamic", is_dynamic)}
+        fields |= {name: None if is_on else facts.get(name) for name, is_on in switches.items()}
+        tokens = {"micro_sequences": "micro_tokens", "logprob_sequences": "logprob_tokens"}
+        fields |= {tokens[name]: None for name in switches if fields[name]}
+    is_megatron = facts.get("dp_style") == "zero1"
+    if facts.get("packs_for_all_ranks"):  # of NeMo RL
+        context = facts.get("cp", 1)
+        fields |= {name: facts[name] // context for name in ("micro_tokens", "logprob_tokens") if name in facts}
+        fields |= {"pads": is_megatron and facts.get("pp", 1) > 1}
+    if is_megatron and ("is_dynamic" in facts or facts.get("packs_for_all_ranks")):
+        fields["logits"] = "verl-megatron" if "is_dynamic" in facts else "nemo-rl-megatron"
     return fields
 
 
