@@ -31,6 +31,28 @@ _BATCH = (
         show_default=True,
         help="grpo and ppo have a reference policy, others only with --reference; ppo has a critic.",
     ),
+    click.option(
+        "--turns", type=number(quantities.BATCH), default=1, show_default=True, help="Turns of each response."
+    ),
+    click.option(
+        "--tool-seconds",
+        default="0",
+        show_default=True,
+        help="With --turns: seconds in which a tool or an environment answers, as MEAN or MEAN~DEVIATION.",
+    ),
+    click.option("--tool-tokens", type=number(quantities.TOKENS), help="With --turns: tokens of such an answer."),
+    click.option(
+        "--keep",
+        type=number(quantities.SHARE),
+        default=1.0,
+        show_default=True,
+        help="Share of prompts that a filter of rewards keeps (DAPO); generation goes on until enough are kept.",
+    ),
+    click.option(
+        "--round-prompts",
+        type=number(quantities.BATCH),
+        help="With --keep: prompts generated at once. Default: those of a step.",
+    ),
     click.option("--mini-batch", type=number(quantities.BATCH), help="Prompts of an update. Default: all."),
     click.option(
         "--epochs", type=number(quantities.BATCH), default=1, show_default=True, help="Passes over a step's batch."
@@ -170,6 +192,13 @@ _OTHERS = (
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+    click.option(
+        "--write",
+        "written",
+        nargs=2,
+        metavar="FRAMEWORK FILE",
+        help="Write the job, with --search the fastest, as KEY=VALUE lines of verl or nemo-rl.",
+    ),
     click.option("--html", metavar="FILE", help="Write an HTML page with pools over time."),
     click.option("-q", "--quiet", is_flag=True, help="Print no report."),
 )
@@ -194,6 +223,7 @@ def command(
     recipe: tuple[str, str] | None,
     json_file: str | None,
     html: str | None,
+    written: tuple[str, str] | None,
     searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
@@ -209,9 +239,12 @@ def command(
     from presim.cli.serve import deliver
     from presim.files import check_writable
     from presim.post_training import show
+    from presim.post_training.recipes.write import check
     from presim.verbs.rl import predict_rl
 
-    for path in (json_file, html):
+    if written:
+        check(written[0])
+    for path in (json_file, html, written and written[1]):
         if path is not None and path != "-":
             check_writable(path)
     sources = {name: context.get_parameter_source(name) for name in options}
@@ -224,8 +257,11 @@ def command(
             price_per_gpu_hour=price_per_gpu_hour,
             notes=notes,
             searches=searches,
+            writes=written[0] if written else None,
             progress=say,
         )
+    if written:
+        deliver("".join(f"{setting}\n" for setting in answer.settings).encode(), written[1])
     if html:
         from presim.post_training import page
 

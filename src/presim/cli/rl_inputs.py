@@ -46,6 +46,10 @@ def request_of(
     if "model" not in fields:
         raise InputError("no model is named; give one, e.g. presim rl qwen3-8b --gpu h100-sxm --response 4000")
     _check_response(fields, from_recipe)
+    if from_recipe is not None and from_recipe.filters and "keep" not in explicit:
+        raise InputError(
+            "the recipe drops prompts by their rewards, and does not say how many pass; add --keep, e.g. --keep 0.6"
+        )
     cluster = {name: options[name] for name in _CLUSTER}
     if from_recipe is not None and not any(options[name] for name in ("nodes", "world_size", "cluster")):
         cluster |= {

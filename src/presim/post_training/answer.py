@@ -107,10 +107,11 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[PhaseMemory]
     weight_sync: dict[str, float]
     timeline: list[TimelineSpan]
-    tokens: dict[str, int]  # generated, trained, in flight at the end
+    tokens: dict[str, int]  # generated, trained, in flight at the end, dropped by a filter
     notes: list[str]
     not_modelled: list[str]
     alternatives: list[Alternative] = []  # of `--search`, this one among them
+    settings: list[str] = []  # key=value in a framework's own words, of `--write`
     schema: str = SCHEMA
 
 
@@ -124,7 +125,7 @@ def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> R
     figures = _figures(built, run, steady, phases, price_per_gpu_hour)
     phases = [msgspec.structs.replace(phase, share=phase.seconds / figures.step_time_s) for phase in phases]
     sync = built.prices.sync
-    trained = sum(int(step.trained_tokens) for step in run.steps)
+    trained, dropped = (sum(getattr(step, name) for step in run.steps) for name in ("trained_tokens", "dropped_tokens"))
     return RlAnswer(
         model=job.model,
         gpu=job.cluster.gpu.id,
@@ -146,7 +147,12 @@ def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> R
             "software_s": sync.software_s,
         },
         timeline=[TimelineSpan(span.pool, span.phase, span.step, span.start_s, span.end_s) for span in run.spans],
-        tokens={"generated": run.generated_tokens, "trained": trained, "in_flight": run.in_flight_tokens},
+        tokens={
+            "generated": run.generated_tokens,
+            "trained": trained,
+            "in_flight": run.in_flight_tokens,
+            "dropped": dropped,
+        },
         notes=list(built.notes),
         not_modelled=[*_NOT_MODELLED, *training.not_modelled],
     )

@@ -13,7 +13,7 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.models.description import Model
-from presim.post_training import memory
+from presim.post_training import filtering, memory
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
@@ -21,6 +21,7 @@ from presim.post_training.loop import Prices
 from presim.post_training.models import training_graph
 from presim.post_training.request import RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
+from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
@@ -161,10 +162,25 @@ def _batch(request: RlRequest) -> Batch:
             f"{request.prompts} prompts do not divide into mini-batches of {mini_batch} "
             f"({request.prompts} % {mini_batch} = {request.prompts % mini_batch}); use a --mini-batch that divides them"
         )
-    return Batch(
+    batch = Batch(
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
+        Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
+        request.keep, request.round_prompts or request.prompts,
     )  # fmt: skip
+    filtering.check(batch)
+    if request.round_prompts and request.keep == 1:
+        raise InputError("--round-prompts is of a filter that drops prompts; add --keep, e.g. --keep 0.6")
+    if request.keep < 1 and (request.staleness or request.partial):
+        raise InputError(
+            f"a filter of prompts (--keep {request.keep:g}) is simulated on-policy alone; leave out --staleness and "
+            "--partial, or --keep"
+        )
+    if request.turns == 1 and (request.tool_tokens or request.tool_seconds != "0"):
+        raise InputError("--tool-seconds and --tool-tokens are of what comes between turns; add --turns 2 or more")
+    if request.turns > 1 and request.partial:
+        raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")
+    return batch
 
 
 def _engine(

@@ -13,10 +13,12 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training.lengths import longest
 from presim.post_training.logits import LogitsCode
+from presim.post_training.turns import Turns
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.generate import Lengths
 
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
+_ONE_TURN = Turns()
 Offloads = Literal["parameters", "optimizer", "reference"]
 
 
@@ -30,6 +32,9 @@ class Batch:
     response: Lengths
     mini_batches: int = 1  # updates of the optimizer in a pass over the batch
     epochs: int = 1  # passes over the batch
+    turns: Turns = _ONE_TURN
+    kept_share: float = 1.0  # of prompt groups that pass the filter of rewards; others are generated and dropped
+    round_prompts: int = 0  # with a filter: prompts of each round of generation
 
     @property
     def responses(self) -> int:
@@ -39,7 +44,7 @@ class Batch:
     @property
     def longest(self) -> int:
         """Most tokens of a prompt with its response."""
-        return longest(self.prompt) + longest(self.response)
+        return longest(self.prompt) + longest(self.response) + self.turns.read_tokens
 
 
 @dataclasses.dataclass(frozen=True)

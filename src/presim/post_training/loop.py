@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.post_training import balance
+from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.job import RlJob
 from presim.post_training.rollout import Responses, Window, generate
 from presim.post_training.training import TrainingPrices
@@ -67,6 +68,7 @@ class Step:
     preemptions: int
     mean_response: float
     longest_response: int
+    dropped_tokens: int = 0  # generated for prompts that a filter dropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +100,11 @@ def simulate(job: RlJob, prices: Prices) -> Run:
     steps, spans = [], []
     generated_tokens = 0
     for number in range(job.steps):
-        _admit(job, state, number, rng)
-        step, phases = _step(job, prices, state, number)
+        if job.batch.kept_share < 1:
+            step, phases = _filtered_step(job, prices, state, number, rng)
+        else:
+            _admit(job, state, number, rng)
+            step, phases = _step(job, prices, state, number)
         steps.append(step)
         spans += phases
         generated_tokens += step.generated_tokens
@@ -110,13 +115,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
     """Admit as many prompts as the staleness bound lets start with these weights."""
     batch = job.batch
     last = math.floor((version + 1 + job.placement.staleness) * batch.prompts)
-    groups = np.arange(state.admitted, last)
-    responses = Responses(
-        np.repeat(groups, batch.samples),
-        np.repeat(batch.prompt.draw(rng, len(groups)), batch.samples),
-        batch.response.draw(rng, len(groups) * batch.samples),
-        np.zeros(len(groups) * batch.samples, np.int64),
-    )
+    responses = draw(batch, state.admitted, last - state.admitted, rng)
     state.responses = state.responses.with_added(responses)
     state.end_s = np.concatenate([state.end_s, np.full(len(responses), np.inf)])
     state.version = np.concatenate([state.version, np.full(len(responses), version)])
@@ -126,7 +125,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
 def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
-    window = generate(live, job.engine, job.replicas, job.seed + number)
+    window = generate(live, job.engine, job.replicas, job.seed + number, job.batch.turns)
     end_times_s = state.end_s.copy()
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
@@ -142,6 +141,30 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     is_begun = generated > live.generated
     step = _summary(job, state, window, number, is_batch, end_times_s, cut_s, next_s, generated)
     _advance(state, is_live, is_batch, end_times_s, generated, is_begun, number, next_s)
+    return step, timeline.spans
+
+
+def _filtered_step(
+    job: RlJob, prices: Prices, state: _State, number: int, rng: np.random.Generator
+) -> tuple[Step, list[Span]]:
+    """A step on-policy whose prompts are generated in rounds until enough pass the filter."""
+    rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
+    responses, start_s = rounds.responses, state.now_s
+    ready_s = start_s + rounds.seconds
+    rewarded_s = _rewarded_s(job, start_s + rounds.end_s, start_s)
+    timeline = _Phases(job, prices, number, start_s, ready_s, max(ready_s, rewarded_s))
+    next_s = timeline.sync(timeline.train(responses.prompt + responses.length), ready_s)
+    state.admitted += len(rounds.windows) * job.batch.round_prompts
+    state.now_s = next_s
+    last = rounds.windows[-1]
+    step = Step(
+        number, start_s, next_s, int((responses.prompt + responses.length).sum()), len(responses),
+        rounds.generated_tokens, 0, np.zeros(job.batch.prompts, np.int64),
+        sum(float(window.rank_end_s.sum()) for window in rounds.windows),
+        float(last.end_s.max() - np.median(last.rank_end_s)), sum(window.preemptions for window in rounds.windows),
+        float(responses.length.mean()), int(responses.length.max()),
+        rounds.generated_tokens - int(responses.length.sum()),
+    )  # fmt: skip
     return step, timeline.spans
 
 

@@ -20,13 +20,15 @@ _BOUNDS = {
     "tp": quantities.DEGREE,
     "pp": quantities.DEGREE,
     "ep": quantities.DEGREE,
+    "turns": quantities.BATCH,
+    "keep": quantities.SHARE,
     "reward_seconds": quantities.SECONDS,
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
 _COUNTS = (  # those that may be None
-    "mini_batch", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens", "micro_sequences",
-    "logprob_sequences", "steps",
+    "mini_batch", "tool_tokens", "round_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
 _MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
@@ -42,6 +44,11 @@ class RlRequest:
     prompt_tokens: str = "1024"
     response: str = "2048"
     algorithm: Algorithm = "grpo"
+    turns: int = 1  # of each response: one more than it waits for its environment
+    tool_seconds: str = "0"  # of an answer of the environment: a mean, or mean~deviation
+    tool_tokens: int | None = None  # of such an answer; None: none
+    keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
+    round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
     mini_batch: int | None = None  # prompts of an update; None: all
     epochs: int = 1
     placement: Literal["colocated", "separate"] = "colocated"

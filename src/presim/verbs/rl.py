@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from presim.evaluation.pipeline import Evaluation
     from presim.hardware import Cluster
     from presim.post_training.answer import RlAnswer
+    from presim.post_training.job import RlJob
     from presim.post_training.request import RlRequest
     from presim.post_training.training import EvaluatePlan
 
@@ -30,11 +31,12 @@ def predict_rl(
     price_per_gpu_hour: float | None = None,
     notes: Sequence[str] = (),
     searches: bool = False,
+    writes: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> RlAnswer:
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
-    ``notes``: sentences to include in the answer.
+    ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -46,12 +48,20 @@ def predict_rl(
 
     framework = framework_of(request, options, progress)
     if searches:
-        best = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
-        return msgspec.structs.replace(best, notes=[*notes, *best.notes])
+        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
+        best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
+        return _with_settings(best, writes, request, job)
     built = build_job(request, chosen_cluster(options), progress, framework=framework)
     progress("simulating rollouts")
     run = simulate(built.job, built.prices)
-    return answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
+    single = answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
+    return _with_settings(single, writes, request, built.job)
+
+
+def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:
+    from presim.post_training.recipes.write import settings_for
+
+    return msgspec.structs.replace(shown, settings=settings_for(writes, request, job)) if writes else shown
 
 
 def framework_of(

@@ -11,7 +11,6 @@ from typing import Any
 from presim.post_training.recipes.table import (
     Framework,
     Key,
-    if_on,
     inverted,
     is_positive,
     real,
@@ -27,15 +26,12 @@ _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.
 def _algorithm(name: Any) -> str:
     algorithms = {
         "grpo": "grpo",
+        "gae": "ppo",
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
     }
     return algorithms[str(name)]
-
-
-def _critic(name: Any) -> str:
-    return "a critic is not modelled; use grpo, rloo or reinforce_plus_plus" if str(name) == "gae" else ""
 
 
 def _engine(name: Any) -> str:
@@ -51,6 +47,8 @@ VERL = Framework(
         "data.max_prompt_length": Key("longest_prompt", whole, 512),
         "data.max_response_length": Key("longest_response", whole, 512),
         "algorithm.adv_estimator": Key("algorithm", _algorithm),
+        "algorithm.filter_groups.enable": Key("filters", truth),
+        "data.gen_batch_size": Key("round_prompts", whole),
         f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
         f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
         f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
@@ -105,7 +103,7 @@ VERL = Framework(
         f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
         f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
     ),
-    {"algorithm.adv_estimator": _critic, "algorithm.filter_groups.enable": if_on("filtering of prompt groups")},
+    {},
 )  # fmt: skip
 
 _GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
@@ -115,6 +113,8 @@ NEMO_RL = Framework(
         "policy.model_name": Key("model", str),
         "grpo.num_prompts_per_step": Key("prompts", whole, 32),
         "grpo.num_generations_per_prompt": Key("samples", whole, 16),
+        "grpo.use_dynamic_sampling": Key("filters", truth),
+        "grpo.batch_multiplier": Key("round_multiplier", real),
         "policy.train_global_batch_size": Key("mini_batch_responses", whole, 512),
         "policy.max_total_sequence_length": Key("longest_sequence", whole, 512),
         "policy.sequence_packing.train_mb_tokens": Key("micro_tokens", whole),
@@ -152,7 +152,7 @@ NEMO_RL = Framework(
         "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
         "policy.dtensor_cfg.enabled", "reward_penalties.*",
     ),
-    {"grpo.use_dynamic_sampling": if_on("dynamic sampling"), "policy.generation.vllm_cfg.precision": lambda value: (
+    {"policy.generation.vllm_cfg.precision": lambda value: (
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},

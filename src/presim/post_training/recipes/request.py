@@ -27,6 +27,7 @@ class FromRecipe:
     longest_prompt: int | None  # tokens; how long they are on average, no recipe says
     longest_response: int | None
     notes: tuple[str, ...]
+    filters: bool = False  # drops prompts by their rewards; how many, no recipe says
 
 
 def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int | None = None) -> FromRecipe:
@@ -44,9 +45,11 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     fields |= _placement(facts)
     fields |= _batches(facts, fields, gpus)
     fields |= _training(facts)
+    filters = bool(facts.get("filters"))
+    fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
     longest_response = facts.get("longest_response", facts.get("longest_sequence"))
-    return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes)
+    return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
 
 
 def _known(path: str) -> str:
@@ -69,6 +72,13 @@ def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
     shared = per_node + facts.get("rollout_gpus_per_node", 0)  # verl's pools share nodes where these say so
     nodes = facts.get("rollout_nodes", 0)
     return (shared if nodes == facts["train_nodes"] and shared <= 8 else per_node), train + rollout
+
+
+def _round_prompts(facts: Mapping[str, Any], fields: Mapping[str, Any]) -> int | None:
+    """Prompts that a filter gets at once; None: those of a step."""
+    if "round_multiplier" in facts and "prompts" in fields:
+        return round(facts["round_multiplier"] * fields["prompts"])
+    return facts.get("round_prompts")
 
 
 def _rollout_gpus(facts: Mapping[str, Any]) -> int | None:
