@@ -58,12 +58,14 @@ _MEGATRON = {
     "dp_style": "zero1", "recompute": "none", "micro_tokens": 4096, "logprob_tokens": 8192, "old_logprobs": False,
     "reference": True, "cp": 1, "transfer": "packed", "logits": "nemo-rl-megatron",
 }  # fmt: skip
-_OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True}
+_SHARE = {"engine": {"gpu_memory_utilization": 0.8}}
+_OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True, **_SHARE}
 _COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
-_LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096}  # 8,192 tokens over two ranks
+# 8,192 tokens over two ranks; pipelines get packs of one size (nemo_rl/models/megatron/data.py)
+_LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096, "pads": True}
 # id: fields of the request, and where they are from
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
-    "nemorl-0.7-07": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16}, _NEMO),
+    "nemorl-0.7-07": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "pads": True}, _NEMO),
     "nemorl-0.7-08": (
         {
             **_MEGATRON, **_OFF_POLICY, "staleness": 8.0, "prompts": 64, "samples": 32, "mini_batch": 16,
@@ -72,10 +74,18 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         _NEMO,
     ),
     "nemorl-0.7-09": (
-        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 32, "logprob_tokens": 16384}, _NEMO
+        {
+            **_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 32, "logprob_tokens": 16384,
+            "pads": True,
+        },
+        _NEMO,
     ),
-    "nemorl-0.7-18": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
-    "nemorl-0.7-19": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
+    "nemorl-0.7-18": (
+        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.4}}, _NEMO
+    ),
+    "nemorl-0.7-19": (
+        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.6}}, _NEMO
+    ),
     "nemorl-0.7-22": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 8}, _NEMO),
     "nemorl-0.7-23": (
         {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "logprob_tokens": 16384}, _NEMO

@@ -135,8 +135,11 @@ def price_training(
     for tokens in counts:
         progress(f"composing micro-batches of {tokens:,} tokens")
         plans = _long_and_short(plan, tokens, typical_length)
+        count = _micro_batches(plan)
         evaluations = [
-            once if point_plan == full else _evaluated(graph, point_plan, cluster, plan.pipeline)
+            (once if count == plan.pipeline else double)
+            if point_plan == full
+            else _evaluated(graph, point_plan, cluster, count)
             for point_plan in plans
         ]
         long, short = (_point(*pair, rest_s) for pair in zip(evaluations, plans))
@@ -166,7 +169,7 @@ def _as_framework(
     """The prices scaled to a framework's step of full micro-batches, and with its memory."""
     double, once = captured
     rest_s = _rest_s(double, once, full.pipeline)
-    point = _point(once, full, rest_s)
+    point = _point(once if _micro_batches(full) == full.pipeline else double, full, rest_s)
     forward = point.forward_s / full_point.forward_s
     result = double.result
     return dataclasses.replace(
@@ -217,24 +220,34 @@ def _step_s(evaluation: Evaluation) -> float:
     return float(evaluation.result.step_time_s or 0.0)
 
 
+def _micro_batches(plan: Plan) -> int:
+    """Micro-batches of a step that shows a forward pass: a sharded optimizer gathers parameters in the first."""
+    return plan.pipeline if plan.data_style in _LOCKSTEP else 2 * plan.pipeline
+
+
 def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
+    count, by_window = _micro_batches(plan), plan.pipeline == 1
     forwards = [
-        _forward_s(evaluation.ranks[rank].trace, timeline, by_window=plan.pipeline == 1) / plan.pipeline
+        _forward_s(evaluation.ranks[rank].trace, timeline, by_window=by_window) / (1 if by_window else count)
         for rank, timeline in evaluation.timelines.items()
     ]
-    update_s = max(_step_s(evaluation) - rest_s, 0.0) / plan.pipeline
+    update_s = max(_step_s(evaluation) - rest_s, 0.0) / count
     squares = float(plan.micro_batch) * plan.sequence**2
     return _Point(squares, update_s, max(forwards), sum(forwards) - max(forwards))
 
 
 def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
-    """Seconds of the last step's forward passes; of a pipeline stage without what it waits for others."""
+    """Seconds of the last forward pass; of a pipeline stage those of all, without what it waits for others."""
     step = trace.steps()[-1]
     is_forward = (trace.columns["phase"] == Phase.FORWARD) & trace.mask(Kind.WORK, Kind.COLLECTIVE)
     inside = np.zeros(len(trace), np.bool_)
     inside[step] = True
     entries = np.flatnonzero(is_forward & inside)
-    if not by_window:
+    if by_window:
+        backward = np.flatnonzero((trace.columns["phase"] == Phase.BACKWARD) & inside)
+        later = entries[entries > backward[0]] if len(backward) else entries[:0]
+        entries = later if len(later) else entries
+    else:
         numbers = trace.columns["signature"][entries]
         entries = entries[[getattr(trace.signatures[number], "kind", "") not in _MESSAGES for number in numbers]]
     start_times_ns, end_times_ns = timeline.start_ns[entries], timeline.end_ns[entries]
