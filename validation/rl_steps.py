@@ -65,7 +65,9 @@ _COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
 _LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096, "pads": True}
 # id: fields of the request, and where they are from
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
-    "nemorl-0.7-07": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "pads": True}, _NEMO),
+    "nemorl-0.7-07": (
+        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "pads": True}, _NEMO
+    ),
     "nemorl-0.7-08": (
         {
             **_MEGATRON, **_OFF_POLICY, "staleness": 8.0, "prompts": 64, "samples": 32, "mini_batch": 16,

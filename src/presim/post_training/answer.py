@@ -8,8 +8,9 @@ import numpy as np
 from presim.hardware.power import shares
 from presim.post_training.build import Built
 from presim.post_training.job import warm_steps
-from presim.post_training.loop import Run, Span, Step
+from presim.post_training.loop import Run, Step
 from presim.post_training.memory import PhaseMemory
+from presim.post_training.phases import Span
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6

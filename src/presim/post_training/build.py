@@ -17,8 +17,8 @@ from presim.post_training import filtering, memory
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
-from presim.post_training.loop import Prices
 from presim.post_training.models import training_graph
+from presim.post_training.phases import Prices
 from presim.post_training.request import RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds

@@ -7,48 +7,18 @@ and the engines' schedulers run. Training takes the groups that must be in this 
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.post_training import balance
 from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.job import RlJob
+from presim.post_training.phases import Phases, Prices, Span, rewarded_s
 from presim.post_training.rollout import Responses, Window, generate
-from presim.post_training.training import TrainingPrices
-from presim.post_training.weights import WeightSync
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Prices:
-    """Durations of everything but the rollout."""
-
-    training: TrainingPrices
-    sync: WeightSync
-    load_s: float = 0.0  # state of the trainer from host memory, before it is used; colocated
-    offload_s: float = 0.0  # and back
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """A phase of a pool."""
-
-    pool: str
-    phase: str
-    step: int
-    start_s: float
-    end_s: float
-
-    @property
-    def seconds(self) -> float:
-        """Its duration."""
-        return self.end_s - self.start_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +100,9 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
     ready_s = max(float(end_times_s[is_batch].max()), state.now_s)
-    rewarded_s = _rewarded_s(job, end_times_s[is_batch], state.now_s)
+    scored_s = rewarded_s(job, end_times_s[is_batch], state.now_s)
     lengths = (state.responses.prompt + state.responses.length)[is_batch]
-    timeline = _Phases(job, prices, number, state.now_s, ready_s, max(ready_s, rewarded_s))
+    timeline = Phases(job, prices, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
     all_end_s = float(end_times_s.max())
     cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
@@ -151,8 +121,8 @@ def _filtered_step(
     rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
     responses, start_s = rounds.responses, state.now_s
     ready_s = start_s + rounds.seconds
-    rewarded_s = _rewarded_s(job, start_s + rounds.end_s, start_s)
-    timeline = _Phases(job, prices, number, start_s, ready_s, max(ready_s, rewarded_s))
+    scored_s = rewarded_s(job, start_s + rounds.end_s, start_s)
+    timeline = Phases(job, prices, number, start_s, ready_s, max(ready_s, scored_s))
     next_s = timeline.sync(timeline.train(responses.prompt + responses.length), ready_s)
     state.admitted += len(rounds.windows) * job.batch.round_prompts
     state.now_s = next_s
@@ -180,96 +150,6 @@ def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDAr
     selected = np.zeros(len(groups), np.bool_)
     selected[order[: job.batch.prompts]] = True
     return selected[index]
-
-
-def _rewarded_s(job: RlJob, end_times_s: Floats, start_s: float) -> float:
-    """When the last reward of a batch is computed: by so many workers, each response when it is complete."""
-    if not job.reward_s:
-        return start_s
-    free_s = [start_s] * min(job.reward_workers, len(end_times_s))
-    done_s = start_s
-    for end_s in np.sort(end_times_s).tolist():
-        done_s = max(heapq.heappop(free_s), end_s) + job.reward_s
-        heapq.heappush(free_s, done_s)
-    return max(free_s)
-
-
-class _Phases:
-    """Lays the phases of a step behind each other."""
-
-    def __init__(
-        self, job: RlJob, prices: Prices, number: int, start_s: float, ready_s: float, rewarded_s: float
-    ) -> None:
-        self.job, self.prices, self.number = job, prices, number
-        self.spans: list[Span] = []
-        self.is_colocated = job.placement.is_colocated
-        self.trainer = "all GPUs" if self.is_colocated else "training"
-        self.start_s, self.now_s = start_s, start_s
-        if self.is_colocated:
-            self._add("rollout", ready_s)
-        else:
-            self._add("waiting for rollouts", ready_s)
-        self._add("reward", rewarded_s)
-
-    def _add(self, phase: str, end_s: float) -> None:
-        if end_s > self.now_s:
-            self.spans.append(Span(self.trainer, phase, self.number, self.now_s, end_s))
-            self.now_s = end_s
-
-    def train(self, lengths: Ints) -> float:
-        """Log-probabilities and updates of a batch; returns when they end."""
-        job, training = self.job, self.prices.training
-        self._add("reload", self.now_s + self.prices.load_s)
-        shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
-        ranks = [lengths[np.sort(share)] for share in shares]
-        trainer = job.trainer
-        sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
-        if trainer.has_reward_model:
-            self._add("reward model", self.now_s + training.values_s(*sizes))
-        if trainer.recomputes_old:
-            self._add("old log-probabilities", self.now_s + training.forward_s(*sizes))
-        if trainer.has_reference:
-            self._add("reference log-probabilities", self.now_s + training.forward_s(*sizes, is_reference=True))
-        if trainer.has_critic:
-            self._add("values", self.now_s + training.values_s(*sizes))
-            self._add("critic update", self.now_s + self._updates_s(ranks, training.critic_update_s))
-        self._add("update", self.now_s + self._updates_s(ranks, training.update_s))
-        return self.now_s
-
-    def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:
-        """All epochs: each rank's share is cut into as many mini-batches."""
-        job = self.job
-        pass_s = 0.0
-        for number in range(job.batch.mini_batches):
-            parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
-            pass_s += update_s(*self._sizes(parts, job.trainer.update_tokens, job.trainer.update_sequences))
-        return job.batch.epochs * pass_s
-
-    def _sizes(self, ranks: list[Ints], most_tokens: int, sequences: int | None) -> tuple[Ints, Ints]:
-        """Tokens and sums of squared lengths of each micro-batch: [rank, micro-batch]."""
-        packed = (
-            balance.fixed_micro_batches(ranks, sequences, most_tokens)
-            if sequences
-            else balance.micro_batches(ranks, most_tokens)
-        )
-        return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
-
-    def sync(self, cut_s: float, all_end_s: float) -> float:
-        """The transfer of weights from ``cut_s`` on; returns when the engines go on."""
-        if not self.is_colocated:
-            generated_s = min(all_end_s, cut_s)
-            end_s = cut_s + self.prices.sync.seconds
-            self._add("waiting for rollouts", cut_s)
-            rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
-            rollouts.append(("weight sync", cut_s, end_s))
-            self.spans += [
-                Span("rollout", phase, self.number, *window_s)
-                for phase, *window_s in rollouts
-                if window_s[1] > window_s[0]
-            ]
-        self._add("weight sync", self.now_s + self.prices.sync.seconds)
-        self._add("offload", self.now_s + self.prices.offload_s)
-        return self.now_s
 
 
 def _summary(

@@ -21,6 +21,7 @@ from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
+from presim.post_training.curves import Curve
 from presim.post_training.logits import HeadSeconds, LogitsSeconds
 from presim.result import Memory
 from presim.trace.schema import Kind, Phase, Trace
@@ -34,26 +35,6 @@ _MESSAGES = ("send", "recv", "sendrecv")
 EvaluatePlan: TypeAlias = Callable[[Plan, Cluster], Evaluation]
 _NO_LOGITS, _NO_HEAD = LogitsSeconds(), HeadSeconds()
 _LEAST_SHARE = 0.1  # of a pass without logits in one with them: a guard for tiny models
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """Seconds of a micro-batch by its tokens and its sum of squared lengths."""
-
-    tokens: Floats
-    linear_s: Floats  # without attention's quadratic part, at each grid point
-    quadratic_s: Floats  # for each unit of squared length, likewise
-
-    def seconds(self, tokens: Floats, squares: Floats) -> Floats:
-        """Seconds of each micro-batch; below the grid in proportion to the part above the first point's tokens."""
-        grid = np.concatenate([[0.0], self.tokens])
-        floor_s = max(2 * self.linear_s[0] - self.linear_s[-1] * 2 * self.tokens[0] / self.tokens[-1], 0.0)
-        linear = np.interp(tokens, grid, np.concatenate([[min(floor_s, self.linear_s[0])], self.linear_s]))
-        return np.asarray(linear + np.interp(tokens, self.tokens, self.quadratic_s) * squares)
-
-    def scaled(self, factor: float) -> Curve:
-        """The curve with all seconds multiplied."""
-        return Curve(self.tokens, self.linear_s * factor, self.quadratic_s * factor)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,20 +110,16 @@ def price_training(
     full, _ = _long_and_short(plan, update_tokens, typical_length)
     double, once = _pair(full, cluster, lambda fuller, pool: evaluate(compose(graph, fuller, pool), pool, brief=True))
     rest_s = _rest_s(double, once, plan.pipeline)
+    full_step = once if _micro_batches(plan) == plan.pipeline else double
     counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
     counts += [forward_tokens] if forward_tokens > update_tokens else []
     grid: list[tuple[int, _Point, _Point]] = []
     for tokens in counts:
         progress(f"composing micro-batches of {tokens:,} tokens")
         plans = _long_and_short(plan, tokens, typical_length)
-        count = _micro_batches(plan)
-        evaluations = [
-            (once if count == plan.pipeline else double)
-            if point_plan == full
-            else _evaluated(graph, point_plan, cluster, count)
-            for point_plan in plans
-        ]
-        long, short = (_point(*pair, rest_s) for pair in zip(evaluations, plans))
+        long, short = (
+            _point(full_step if shape == full else _evaluated(graph, shape, cluster), shape, rest_s) for shape in plans
+        )
         grid.append((plans[0].sequence, long, short))
     result = double.result
     composed = TrainingPrices(
@@ -159,8 +136,7 @@ def price_training(
     if framework is None:
         return composed
     progress("capturing the framework's step")
-    full_point = next(long for _, long, _ in grid if long.squares == float(full.sequence) ** 2)
-    return _as_framework(composed, full_point, full, _pair(full, cluster, framework))
+    return _as_framework(composed, _point(full_step, full, rest_s), full, _pair(full, cluster, framework))
 
 
 def _as_framework(
@@ -212,8 +188,9 @@ def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan,
     )
 
 
-def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches: int) -> Evaluation:
-    return evaluate(compose(graph, _with_micro_batches(plan, cluster, micro_batches), cluster), cluster, brief=True)
+def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Evaluation:
+    fuller = _with_micro_batches(plan, cluster, _micro_batches(plan))
+    return evaluate(compose(graph, fuller, cluster), cluster, brief=True)
 
 
 def _step_s(evaluation: Evaluation) -> float:

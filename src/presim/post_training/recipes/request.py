@@ -77,8 +77,9 @@ def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
 def _round_prompts(facts: Mapping[str, Any], fields: Mapping[str, Any]) -> int | None:
     """Prompts that a filter gets at once; None: those of a step."""
     if "round_multiplier" in facts and "prompts" in fields:
-        return round(facts["round_multiplier"] * fields["prompts"])
-    return facts.get("round_prompts")
+        return round(float(facts["round_multiplier"]) * int(fields["prompts"]))
+    prompts: int | None = facts.get("round_prompts")
+    return prompts
 
 
 def _rollout_gpus(facts: Mapping[str, Any]) -> int | None:
