@@ -3,16 +3,17 @@
     python validation/rl_steps.py TABLE [--only ID,ID...]
 
 TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
-Responses of a row have the published mean and, where only that is known, a log-normal spread whose 99th percentile is
-the longest response. Writes `results/rl-steps.md` and `.json`; rows that are there and that ``--only`` does not name
-stay.
+Responses of a row have the published mean and, as none gives more, a log-normal spread. Writes `results/rl-steps.md`
+and `.json`; rows that are there and that ``--only`` does not name stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
+import os
 import re
 import statistics
 from collections.abc import Mapping
@@ -144,7 +145,10 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
         CannotPredictError: its batch or its lengths are not known, or presim lacks the model.
     """
     if row["id"] not in RECIPES:
-        raise CannotPredictError(row["confidence"].partition(":")[2].strip() or "no recipe says its batch")
+        reason = row["confidence"].partition(":")[2].strip()
+        if not reason:
+            _model(row)
+        raise CannotPredictError(reason or "its recipe has stages of unequal sizes, which presim rl does not take")
     fields = dict(RECIPES[row["id"]][0])
     degrees: dict[str, Any] = {name: int(row[f"train_{name}"]) for name in ("tp", "pp", "ep") if row[f"train_{name}"]}
     engine = {"tp": int(row["rollout_tp"]), **fields.pop("engine", {})}
@@ -243,10 +247,12 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
         for figure in row.get("figures", []) if name not in _FITTED else ():
             errors.setdefault(figure["figure"], []).append(figure["predicted_s"] / figure["measured_s"] - 1)
     lines = [
-        "`python validation/rl_steps.py TABLE` predicts published steps of NeMo RL and verl. Each row gives the mean",
-        "length of responses and no spread, and no row gives prompts: a log-normal and prompts of 200 tokens are",
-        "assumed, so that no error here is of the simulation alone. Transfers of weights parameter by parameter rest",
-        "on verl-wsync-0 and verl-wsync-3, which do not count below; nothing else was fitted to these rows.",
+        f"{datetime.date.today()}, by `python validation/rl_steps.py TABLE` on {os.cpu_count()} cores without a GPU:",
+        "published steps of NeMo RL and verl beside predictions of their recipes. A row gives the mean length of its",
+        f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
+        f"response is assumed, and prompts of {_PROMPT} tokens where no throughput says how long they are. So no error",
+        "is of the simulation alone. Rows without any length are kept apart below. Transfers of weights parameter by",
+        "parameter rest on verl-wsync-0 and verl-wsync-3, which do not count; nothing else was fitted to these rows.",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",
