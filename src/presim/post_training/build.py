@@ -129,7 +129,8 @@ def _typical_length(batch: Batch) -> int:
 def _placement(request: RlRequest, cluster: Cluster) -> Placement:
     if request.gpus not in (None, cluster.world_size):
         raise InputError(
-            f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of them"
+            f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of "
+            "both"
         )
     if request.placement == "colocated":
         if request.rollout_gpus or request.staleness or request.partial:

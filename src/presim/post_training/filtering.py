@@ -77,7 +77,7 @@ def generate_rounds(job: RlJob, first_group: int, seed: int, rng: np.random.Gene
         end_times.append(starts_s[-1] + window.end_s[is_kept])
         starts_s.append(starts_s[-1] + float(window.end_s.max()))
         missing -= len(passing)
-    kept = parts[0]
+    trained = parts[0]
     for part in parts[1:]:
-        kept = kept.with_added(part)
-    return Rounds(tuple(windows), tuple(starts_s[:-1]), kept, np.concatenate(end_times))
+        trained = trained.with_added(part)
+    return Rounds(tuple(windows), tuple(starts_s[:-1]), trained, np.concatenate(end_times))

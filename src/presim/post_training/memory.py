@@ -81,8 +81,8 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
     """Memory of the phases of each pool."""
     engine, offloads = job.engine.memory, job.trainer.offloads
     capacity = engine.total
-    others = {"critic": trainer.critic, "reward model": trainer.reward_model}
-    resident = {"trainer's context": trainer.outside_allocator, **others}
+    models = {"critic": trainer.critic, "reward model": trainer.reward_model}
+    resident = {"trainer's context": trainer.outside_allocator, **models}
     if "parameters" not in offloads:
         resident["parameters"] = trainer.parameters
     if "reference" not in offloads:
@@ -96,7 +96,7 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
         "optimizer states": trainer.optimizer,
         "gradients, activations, gathered parameters": trainer.working,
         **({} if "reference" in offloads else {"reference": trainer.reference}),
-        **others,
+        **models,
     }
     asleep = {"sleeping engine's context": engine.reserved}
     if job.placement.is_colocated:
