@@ -237,6 +237,9 @@ def _page(rows: Mapping[str, Any]) -> str:
                 f"| {name} | {figure['figure'].removesuffix('_s').replace('_', ' ')} | {measured_s:.4g} s | "
                 f"{predicted_s:.4g} s | {predicted_s / measured_s - 1:+.0%} |"
             )
+    latest = max(row.get("date", "") for row in rows.values())
+    if earlier := [name for name, row in sorted(rows.items()) if row.get("date", "") < latest]:
+        lines += ["", f"Predicted by an earlier version: {', '.join(earlier)}."]
     missing = [f"- {name}: {row['reason']}" for name, row in sorted(rows.items()) if "reason" in row]
     return "\n".join([*lines, "", "## Rows without a prediction", "", *missing, ""])
 
@@ -282,6 +285,7 @@ def main() -> None:
             results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
         except (CannotPredictError, InputError) as error:
             results[row["id"]] = {"reason": str(error)}
+        results[row["id"]]["date"] = f"{datetime.date.today()}"
         print(row["id"], results[row["id"]], flush=True)
     write_file(ROWS, (json.dumps(results, indent=2, sort_keys=True) + "\n").encode())
     write_file(RESULT, _page(results).encode())
