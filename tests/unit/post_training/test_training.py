@@ -1,49 +1,44 @@
-"""Prices of training steps: a framework's own step takes the place of the composed one, in proportion elsewhere."""
+"""Prices of training steps: a framework's own step scales the composed grid; logits and heads go by tokens."""
 
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from presim.composition.compose import compose
 from presim.composition.plan import Plan
-from presim.evaluation.pipeline import Evaluation, evaluate
-from presim.hardware import Cluster
-from presim.hardware.choose import choose_cluster
-from presim.post_training.training import TrainingPrices, price_training
-from support.models import llama
-from support.rl_jobs import prices
+from presim.post_training import training
+from presim.post_training.logits import HeadSeconds, LogitsSeconds
+from support.rl_jobs import memory, prices
 
-POOL = choose_cluster(gpu="h100-sxm", world_size=2)
-PLAN = Plan(sequence=2048, data_style="zero1")
 SIZES = np.array([[2048, 1024]]), np.array([[2048**2, 1024 * 512]])
 
 
-def captured(plan: Plan, pool: Cluster) -> Evaluation:
-    """Stands for a framework's trainer: the composed step of twice as many layers."""
-    return evaluate(compose(llama(4), plan, pool), pool, brief=True)
-
-
-def priced(**fields: object) -> TrainingPrices:
-    return price_training(llama(2), PLAN, POOL, 2048, 2048, 512, **fields)  # type: ignore[arg-type]
-
-
-@pytest.mark.torch_cuda
-def test_a_frameworks_step_scales_the_grid() -> None:
-    composed, scaled = priced(), priced(framework=captured)
-    slower = scaled.update.linear_s / composed.update.linear_s
-    assert slower.min() == pytest.approx(slower.max())
-    assert slower.min() > 1
-    assert scaled.update_s(*SIZES) > composed.update_s(*SIZES)
-    assert composed.forward_s(*SIZES) < composed.update_s(*SIZES)
+def test_a_frameworks_step_scales_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = SimpleNamespace(result=SimpleNamespace(energy=None, memory=memory(), not_modelled=["Loading data."]))
+    monkeypatch.setattr(training, "_point", lambda evaluation, plan, rest_s: training._Point(1.0, 0.2, 0.03, 0.0))
+    monkeypatch.setattr(training, "_rest_s", lambda double, once, stages: 0.5)
+    composed = prices().training
+    full = training._Point(1.0, 0.1, 0.06, 0.0)
+    scaled = training._as_framework(composed, full, Plan(sequence=4096), (captured, captured))  # type: ignore[arg-type]
+    assert scaled.rest_s == 0.5
+    assert scaled.update_s(*SIZES) - 0.5 == pytest.approx(2 * (composed.update_s(*SIZES) - composed.rest_s))
+    assert scaled.forward_s(*SIZES) == pytest.approx(composed.forward_s(*SIZES) / 2)
+    assert scaled.not_modelled == ("Loading data.",)
 
 
 def test_logits_take_time_in_proportion_to_tokens() -> None:
     plain = prices().training
-    logits = dataclasses.replace(plain.logits, old=1e-4, update=2e-4)
-    with_logits = dataclasses.replace(plain, logits=logits)
-    assert with_logits.forward_s(*SIZES) - plain.forward_s(*SIZES) == pytest.approx(3072 * 1e-4)
+    with_logits = dataclasses.replace(plain, logits=LogitsSeconds(old=1e-4, update=2e-4))
+    assert with_logits.forward_s(*SIZES) - plain.forward_s(*SIZES) == pytest.approx(2048 * 1e-4 + 1024 * 1e-4)
     assert with_logits.forward_s(*SIZES, is_reference=True) == plain.forward_s(*SIZES)
-    assert with_logits.update_s(*SIZES) - plain.update_s(*SIZES) > 2048 * 2e-4
+    assert with_logits.update_s(*SIZES) - plain.update_s(*SIZES) == pytest.approx(3072 * 2e-4)
+
+
+def test_a_critic_has_no_logits() -> None:
+    plain = prices().training
+    with_head = dataclasses.replace(plain, head=HeadSeconds(1e-6, 3e-6), logits=LogitsSeconds(1.0, 1.0, 1.0))
+    assert plain.values_s(*SIZES) - with_head.values_s(*SIZES) == pytest.approx(3072e-6)
+    assert plain.critic_update_s(*SIZES) - with_head.critic_update_s(*SIZES) == pytest.approx(3 * 3072e-6)
