@@ -36,6 +36,15 @@ def test_a_framework_reads_what_is_written(framework: str, fields: dict[str, Any
     assert read.world_size == job.placement.gpus
 
 
+def test_a_filter_is_written_and_turns_are_refused() -> None:
+    job = rl_jobs.job(is_colocated=True)
+    request = RlRequest(model="qwen3-0.6b", prompts=32, keep=0.5, round_prompts=96)
+    assert {"algorithm.filter_groups.enable=True", "data.gen_batch_size=96"} <= {*settings_for("verl", request, job)}
+    assert {"grpo.use_dynamic_sampling=True", "grpo.batch_multiplier=3"} <= {*settings_for("nemo-rl", request, job)}
+    with pytest.raises(InputError, match="--turns and --reward-model are not written"):
+        settings_for("verl", RlRequest(model="qwen3-0.6b", turns=2), job)
+
+
 def test_other_frameworks_are_refused() -> None:
     with pytest.raises(InputError, match="placements are written for verl and nemo-rl, not 'trl'; choose one of them"):
         settings_for("trl", RlRequest(model="qwen3-0.6b"), rl_jobs.job())

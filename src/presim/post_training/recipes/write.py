@@ -32,6 +32,8 @@ def settings_for(framework: str, request: RlRequest, job: RlJob) -> list[str]:
         InputError: the framework is not written, or has no words for the job.
     """
     check(framework)
+    if request.turns > 1 or request.reward_model:
+        raise InputError("--turns and --reward-model are not written; leave out --write, or them")
     facts = _facts(framework, _resolved(request, job), job.placement.gpus, job.cluster.gpus_per_node)
     settings: dict[str, str] = {}  # by field: of several keys for one, the first
     for name, key in FRAMEWORKS[framework].keys.items():
@@ -64,6 +66,9 @@ def _facts(framework: str, request: RlRequest, gpus: int, gpus_per_node: int) ->
         **{f"engine.{name}": value for name, value in request.engine.items()},
         "is_colocated": is_colocated,
     }
+    if request.keep < 1:
+        round_prompts = request.round_prompts or request.prompts
+        facts |= {"filters": True, "round_prompts": round_prompts, "round_multiplier": round_prompts / request.prompts}
     updated_prompts = request.mini_batch or request.prompts
     if framework == "verl":
         facts |= {"mini_batch": updated_prompts, "algorithm": request.algorithm, "is_dynamic": True}
