@@ -3,17 +3,17 @@
     python validation/rl_steps.py TABLE [--only ID,ID...]
 
 TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
-Responses of a row have the published mean and, where only that is known, a log-normal spread whose 99th percentile is
-the longest response. Writes `results/rl-steps.md` and `.json`; rows that are there and that ``--only`` does not name
-stay.
+Responses of a row have the published mean and, as none gives more, a log-normal spread. Writes `results/rl-steps.md`
+and `.json`; rows that are there and that ``--only`` does not name stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
-import math
+import os
 import re
 import statistics
 from collections.abc import Mapping
@@ -27,7 +27,6 @@ from presim.hardware.choose import choose_cluster
 from presim.post_training.answer import RlAnswer, answer
 from presim.post_training.build import build_job
 from presim.post_training.job import Placement, pool_of
-from presim.post_training.lengths import LARGEST_RATIO
 from presim.post_training.loop import simulate
 from presim.post_training.request import RlRequest
 from presim.post_training.weights import weight_sync
@@ -39,7 +38,10 @@ from presim.validation.tables import read_table
 RESULT = Path(__file__).parent / "results" / "rl-steps.md"
 ROWS = RESULT.with_suffix(".json")
 _COLUMNS = ("id", "model", "gpu", "n_gpus", "mode", "step_time_s", "rollout_time_s", "mean_response_len", "note")
-_PROMPT = 200  # tokens of a question of mathematics: no row says
+_PROMPT = 200  # tokens of a question of mathematics, where no figure of the row says
+# Standard deviation / mean of responses before they are cut: no row says. Correct and incorrect answers alone, which
+# differ threefold in length (DeepScaleR's report: 6,396 and 20,346 tokens on average, a quarter correct), give 0.4.
+_SPREAD = 0.7
 _MODELS = {
     "Qwen3-30B-A3B": "qwen3-30b-a3b",
     "Qwen3-32B": "qwen3-32b",
@@ -55,14 +57,18 @@ _GPUS = {"H100 SXM 80GB": ("h100-sxm", 8), "GB200 (NVL72)": ("gb200", 4), "H20 9
 _NEMO = "NVIDIA-NeMo/RL, examples/configs/recipes/llm/performance, commit 7ea279ab"
 _MEGATRON = {
     "dp_style": "zero1", "recompute": "none", "micro_tokens": 4096, "logprob_tokens": 8192, "old_logprobs": False,
-    "reference": True, "cp": 1, "transfer": "packed",
+    "reference": True, "cp": 1, "transfer": "packed", "logits": "nemo-rl-megatron",
 }  # fmt: skip
-_OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True}
+_SHARE = {"engine": {"gpu_memory_utilization": 0.8}}
+_OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True, **_SHARE}
 _COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
-_LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096}  # 8,192 tokens over two ranks
+# 8,192 tokens over two ranks; pipelines get packs of one size (nemo_rl/models/megatron/data.py)
+_LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096, "pads": True}
 # id: fields of the request, and where they are from
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
-    "nemorl-0.7-07": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16}, _NEMO),
+    "nemorl-0.7-07": (
+        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "pads": True}, _NEMO
+    ),
     "nemorl-0.7-08": (
         {
             **_MEGATRON, **_OFF_POLICY, "staleness": 8.0, "prompts": 64, "samples": 32, "mini_batch": 16,
@@ -71,27 +77,38 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         _NEMO,
     ),
     "nemorl-0.7-09": (
-        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 32, "logprob_tokens": 16384}, _NEMO
+        {
+            **_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 32, "logprob_tokens": 16384,
+            "pads": True,
+        },
+        _NEMO,
     ),
-    "nemorl-0.7-18": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
-    "nemorl-0.7-19": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
+    "nemorl-0.7-18": (
+        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.4}}, _NEMO
+    ),
+    "nemorl-0.7-19": (
+        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.6}}, _NEMO
+    ),
     "nemorl-0.7-22": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 8}, _NEMO),
     "nemorl-0.7-23": (
         {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "logprob_tokens": 16384}, _NEMO
     ),
-    "rlinf-1.5b-1": (  # 512 responses are read of 128 for each of four data-parallel ranks; 20 of 28 blocks recompute
+    # 512 responses are 128 for each of four data-parallel ranks: log-probabilities of 52,636 tokens/s/GPU for 17.51 s
+    # are 512 samples of 14,404 tokens, of which 149 are a prompt's. 20 of 28 blocks recompute.
+    "rlinf-1.5b-1": (
         {
-            **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_tokens": 28672,
-            "reference": False, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.6},
+            **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
+            "mini_batch": 8, "logits": "verl-megatron", "reference": False, "prompt_tokens": 149,
+            "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
-        "RLinf/RLinf, compare_with_verl.rst; the share of memory is assumed",
+        "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",
     ),
     "rlinf-verl-7b-64": (
         {
             **_COLOCATED, "prompts": 128, "samples": 16, "mini_batch": 32, "cp": 4, "micro_tokens": 30000,
-            "reference": True, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
+            "reference": True, "prompt_tokens": 149, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
         },
-        "RLinf/RLinf, compare_with_verl.rst, its verl command",
+        "RLinf/RLinf, compare_with_verl.rst, its verl command; prompts of the same data set as rlinf-1.5b-1",
     ),
 }  # fmt: skip
 _FITTED = ("verl-wsync-0", "verl-wsync-3")  # the speed of transfers rests on them
@@ -128,16 +145,20 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
         CannotPredictError: its batch or its lengths are not known, or presim lacks the model.
     """
     if row["id"] not in RECIPES:
-        raise CannotPredictError(row["confidence"].partition(":")[2].strip() or "no recipe says its batch")
+        reason = row["confidence"].partition(":")[2].strip()
+        if not reason:
+            _model(row)
+        raise CannotPredictError(reason or "its recipe has stages of unequal sizes, which presim rl does not take")
     fields = dict(RECIPES[row["id"]][0])
     degrees: dict[str, Any] = {name: int(row[f"train_{name}"]) for name in ("tp", "pp", "ep") if row[f"train_{name}"]}
     engine = {"tp": int(row["rollout_tp"]), **fields.pop("engine", {})}
     longest = int(row["max_response_len"] or row["max_seq_len"])
-    mean = float(row["mean_response_len"] or _sequence(row) - _PROMPT)
-    longest -= 0 if row["max_response_len"] else _PROMPT
+    prompt = fields.pop("prompt_tokens", _PROMPT)
+    mean = float(row["mean_response_len"] or _sequence(row) - prompt)
+    longest -= 0 if row["max_response_len"] else prompt
     return RlRequest(
-        model=_model(row), prompt_tokens=str(_PROMPT), response=_lengths(mean, longest), engine=engine, force=True,
-        **degrees, **fields,
+        model=_model(row), prompt_tokens=str(prompt), response=f"lognormal:mean={mean:.0f},cv={_SPREAD},max={longest}",
+        engine=engine, force=True, **degrees, **fields,
     )  # fmt: skip
 
 
@@ -153,12 +174,6 @@ def _sequence(row: Mapping[str, str]) -> float:
     if match is None:
         raise CannotPredictError("mean length not given")
     return float(match[1])
-
-
-def _lengths(mean: float, longest: int) -> str:
-    """A log-normal whose 99th percentile is the longest response, or as wide as there is one with that mean."""
-    percentile = min(longest, math.floor(mean * LARGEST_RATIO))
-    return f"lognormal:mean={mean:.0f},p99={percentile},max={longest}"
 
 
 def _cluster(row: Mapping[str, str]) -> Any:
@@ -222,6 +237,9 @@ def _page(rows: Mapping[str, Any]) -> str:
                 f"| {name} | {figure['figure'].removesuffix('_s').replace('_', ' ')} | {measured_s:.4g} s | "
                 f"{predicted_s:.4g} s | {predicted_s / measured_s - 1:+.0%} |"
             )
+    latest = max(row.get("date", "") for row in rows.values())
+    if earlier := [name for name, row in sorted(rows.items()) if row.get("date", "") < latest]:
+        lines += ["", f"Predicted by an earlier version: {', '.join(earlier)}."]
     missing = [f"- {name}: {row['reason']}" for name, row in sorted(rows.items()) if "reason" in row]
     return "\n".join([*lines, "", "## Rows without a prediction", "", *missing, ""])
 
@@ -232,10 +250,12 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
         for figure in row.get("figures", []) if name not in _FITTED else ():
             errors.setdefault(figure["figure"], []).append(figure["predicted_s"] / figure["measured_s"] - 1)
     lines = [
-        "`python validation/rl_steps.py TABLE` predicts published steps of NeMo RL and verl. Each row gives the mean",
-        "length of responses and no spread, and no row gives prompts: a log-normal and prompts of 200 tokens are",
-        "assumed, so that no error here is of the simulation alone. Transfers of weights parameter by parameter rest",
-        "on verl-wsync-0 and verl-wsync-3, which do not count below; nothing else was fitted to these rows.",
+        f"{datetime.date.today()}, by `python validation/rl_steps.py TABLE` on {os.cpu_count()} cores without a GPU:",
+        "published steps of NeMo RL and verl beside predictions of their recipes. A row gives the mean length of its",
+        f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
+        f"response is assumed, and prompts of {_PROMPT} tokens where no throughput says how long they are. So no error",
+        "is of the simulation alone. Rows without any length are kept apart below. Transfers of weights parameter by",
+        "parameter rest on verl-wsync-0 and verl-wsync-3, which do not count; nothing else was fitted to these rows.",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",
@@ -265,6 +285,7 @@ def main() -> None:
             results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
         except (CannotPredictError, InputError) as error:
             results[row["id"]] = {"reason": str(error)}
+        results[row["id"]]["date"] = f"{datetime.date.today()}"
         print(row["id"], results[row["id"]], flush=True)
     write_file(ROWS, (json.dumps(results, indent=2, sort_keys=True) + "\n").encode())
     write_file(RESULT, _page(results).encode())

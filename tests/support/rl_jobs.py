@@ -10,10 +10,11 @@ import numpy as np
 from presim.composition.plan import Plan
 from presim.hardware.choose import choose_cluster
 from presim.post_training.build import Built
+from presim.post_training.curves import Curve
 from presim.post_training.job import Batch, Placement, RlJob, Trainer
-from presim.post_training.loop import Prices
 from presim.post_training.memory import PhaseMemory
-from presim.post_training.training import Curve, TrainingPrices
+from presim.post_training.phases import Prices
+from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
 from presim.result import Memory
 from presim.result.memory import MemoryTimeline

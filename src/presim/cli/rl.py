@@ -26,10 +26,32 @@ _BATCH = (
     ),
     click.option(
         "--algorithm",
-        type=click.Choice(("grpo", "dapo", "reinforce", "rloo")),
+        type=click.Choice(("grpo", "dapo", "reinforce", "rloo", "ppo")),
         default="grpo",
         show_default=True,
-        help="grpo has a reference policy, others only with --reference.",
+        help="grpo and ppo have a reference policy, others only with --reference; ppo has a critic.",
+    ),
+    click.option(
+        "--turns", type=number(quantities.BATCH), default=1, show_default=True, help="Turns of each response."
+    ),
+    click.option(
+        "--tool-seconds",
+        default="0",
+        show_default=True,
+        help="With --turns: seconds in which a tool or an environment answers, as MEAN or MEAN~DEVIATION.",
+    ),
+    click.option("--tool-tokens", type=number(quantities.TOKENS), help="With --turns: tokens of such an answer."),
+    click.option(
+        "--keep",
+        type=number(quantities.SHARE),
+        default=1.0,
+        show_default=True,
+        help="Share of prompts that a filter of rewards keeps (DAPO); generation goes on until enough are kept.",
+    ),
+    click.option(
+        "--round-prompts",
+        type=number(quantities.BATCH),
+        help="With --keep: prompts generated at once. Default: those of a step.",
     ),
     click.option("--mini-batch", type=number(quantities.BATCH), help="Prompts of an update. Default: all."),
     click.option(
@@ -39,10 +61,10 @@ _BATCH = (
 _PLACEMENT = (
     click.option(
         "--placement",
-        type=click.Choice(("colocated", "separate")),
+        metavar="[colocated|separate|FILE]",
         default="colocated",
         show_default=True,
-        help="Both sides on the same GPUs by turns, or each on its own.",
+        help="Both sides on the same GPUs by turns, or each on its own; or a TOML file of pools with roles.",
     ),
     click.option(
         "--rollout-gpus", type=number(quantities.GPUS), help="With separate: GPUs that generate. Default: half."
@@ -81,11 +103,38 @@ _TRAINER = (
         help="Most tokens of a micro-batch on a GPU. Default: the longest sample, at least 16384.",
     ),
     click.option(
+        "--micro-sequences",
+        type=number(quantities.BATCH),
+        help="Responses of each micro-batch. Default: as many as its tokens hold.",
+    ),
+    click.option(
+        "--logprob-sequences",
+        type=number(quantities.BATCH),
+        help="The same for log-probabilities. Default: --micro-sequences.",
+    ),
+    click.option(
+        "--logits",
+        type=click.Choice(("composed", "verl-megatron", "nemo-rl-megatron")),
+        default="composed",
+        show_default=True,
+        help="Whose code computes log-probabilities: how often it passes over fp32 logits.",
+    ),
+    click.option(
+        "--framework",
+        type=click.Choice(("megatron",)),
+        help="Capture the framework's own trainer for the update, as presim compose does.",
+    ),
+    click.option(
+        "--framework-args", metavar="'FIELD=VALUE ...'", help="With --framework: fields of its configuration."
+    ),
+    click.option(
         "--logprob-tokens",
         type=number(quantities.TOKENS),
         help="The same for log-probabilities. Default: --micro-tokens.",
     ),
     click.option("--reference/--no-reference", default=None, help="Log-probabilities of a frozen reference."),
+    click.option("--critic/--no-critic", default=None, help="A critic of the model's size. Default: with ppo."),
+    click.option("--reward-model", is_flag=True, help="A reward model of the model's size on the training GPUs."),
     click.option(
         "--old-logprobs/--no-old-logprobs", default=True, help="Log-probabilities of the policy before the update."
     ),
@@ -143,6 +192,13 @@ _OTHERS = (
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+    click.option(
+        "--write",
+        "written",
+        nargs=2,
+        metavar="FRAMEWORK FILE",
+        help="Write the job, with --search the fastest, as KEY=VALUE lines of verl or nemo-rl.",
+    ),
     click.option("--html", metavar="FILE", help="Write an HTML page with pools over time."),
     click.option("-q", "--quiet", is_flag=True, help="Print no report."),
 )
@@ -167,6 +223,7 @@ def command(
     recipe: tuple[str, str] | None,
     json_file: str | None,
     html: str | None,
+    written: tuple[str, str] | None,
     searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
@@ -182,9 +239,12 @@ def command(
     from presim.cli.serve import deliver
     from presim.files import check_writable
     from presim.post_training import show
+    from presim.post_training.recipes.write import check
     from presim.verbs.rl import predict_rl
 
-    for path in (json_file, html):
+    if written:
+        check(written[0])
+    for path in (json_file, html, written and written[1]):
         if path is not None and path != "-":
             check_writable(path)
     sources = {name: context.get_parameter_source(name) for name in options}
@@ -197,8 +257,11 @@ def command(
             price_per_gpu_hour=price_per_gpu_hour,
             notes=notes,
             searches=searches,
+            writes=written[0] if written else None,
             progress=say,
         )
+    if written:
+        deliver("".join(f"{setting}\n" for setting in answer.settings).encode(), written[1])
     if html:
         from presim.post_training import page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from presim.evaluation.options import ClusterOptions
 from presim.files import shortened
 from presim.post_training.job import Offloads
 from presim.post_training.lengths import longest, response_lengths
+from presim.post_training.placement_file import placement_fields
 from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.post_training.recipes.request import FromRecipe, read_recipe
 from presim.post_training.request import RlRequest
@@ -34,14 +36,20 @@ def request_of(
     if overrides and recipe is None:
         raise InputError(f"{shortened(overrides[0])!r} overrides a recipe; add --from FRAMEWORK FILE")
     fields = _fields(options)
+    placed = _placed(options["placement"], explicit)
     from_recipe = _recipe(recipe, overrides, options) if recipe else None
     if from_recipe is not None:
         fields = _merged(fields, from_recipe, explicit)
+    fields |= placed
     if models:
         fields["model"] = models[0]
     if "model" not in fields:
         raise InputError("no model is named; give one, e.g. presim rl qwen3-8b --gpu h100-sxm --response 4000")
     _check_response(fields, from_recipe)
+    if from_recipe is not None and from_recipe.filters and "keep" not in explicit:
+        raise InputError(
+            "the recipe drops prompts by their rewards, and does not say how many pass; add --keep, e.g. --keep 0.6"
+        )
     cluster = {name: options[name] for name in _CLUSTER}
     if from_recipe is not None and not any(options[name] for name in ("nodes", "world_size", "cluster")):
         cluster |= {
@@ -49,6 +57,23 @@ def request_of(
             "gpus_per_node": options["gpus_per_node"] or from_recipe.gpus_per_node,
         }
     return RlRequest(**fields), ClusterOptions(**cluster), from_recipe.notes if from_recipe else ()
+
+
+def _placed(word: str, explicit: set[str]) -> dict[str, Any]:
+    """Fields by a file of pools; none if the placement is a word."""
+    if word in ("colocated", "separate"):
+        return {}
+    if not word.endswith(".toml"):
+        raise InputError(
+            f"--placement is colocated, separate or a file with pools (.toml), not {shortened(word)!r}; correct it"
+        )
+    fields = placement_fields(word)
+    for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model"):
+        if name in explicit:
+            raise InputError(
+                f"--{name.replace('_', '-')} is set beside {shortened(word)}, which says it, too; keep one"
+            )
+    return fields
 
 
 def _recipe(recipe: tuple[str, str], overrides: Sequence[str], options: dict[str, Any]) -> FromRecipe:
@@ -75,6 +100,7 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
             f"{shortened(unknown[0])!r}"
         )
     engine = {name: value for name, value in engine.items() if value is not None}
+    request_fields["framework_args"] = tuple(shlex.split(request_fields.pop("framework_args") or ""))
     return {**request_fields, "engine": engine, "offload": offload}
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from presim.hardware.power import shares
 from presim.post_training.build import Built
 from presim.post_training.job import warm_steps
-from presim.post_training.loop import Run, Span, Step
+from presim.post_training.loop import Run, Step
 from presim.post_training.memory import PhaseMemory
+from presim.post_training.phases import Span
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
@@ -17,14 +18,15 @@ _THOUSAND = 1000
 # Interval: eight of nine published steps took this many times as long as predicted
 # (validation/results/rl-steps.md). The prices of engines and composed steps alone would be far too narrow.
 _LOW, _HIGH = 0.9, 1.9
-_TRAINING = ("old log-probabilities", "reference log-probabilities", "update")
+_TRAINING = (
+    "reward model", "old log-probabilities", "reference log-probabilities", "values", "critic update", "update",
+)  # fmt: skip
 _NOT_MODELLED = (
     "The Python time of the controller between phases, padded batches that pass through it, and waking and emptying an "
     "engine's memory are not modelled.",
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
-    "Critics, reward models on GPUs, and tools or environments inside a response are not modelled.",
-    "Filtering and over-sampling of prompts, tail cutting, routing replay and LoRA are not modelled.",
+    "Tail cutting, routing replay (routers' choices of the rollout in the update), and LoRA are not modelled.",
 )
 
 
@@ -106,10 +108,11 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[PhaseMemory]
     weight_sync: dict[str, float]
     timeline: list[TimelineSpan]
-    tokens: dict[str, int]  # generated, trained, in flight at the end
+    tokens: dict[str, int]  # generated, trained, in flight at the end, dropped by a filter
     notes: list[str]
     not_modelled: list[str]
     alternatives: list[Alternative] = []  # of `--search`, this one among them
+    settings: list[str] = []  # key=value in a framework's own words, of `--write`
     schema: str = SCHEMA
 
 
@@ -123,7 +126,7 @@ def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> R
     figures = _figures(built, run, steady, phases, price_per_gpu_hour)
     phases = [msgspec.structs.replace(phase, share=phase.seconds / figures.step_time_s) for phase in phases]
     sync = built.prices.sync
-    trained = sum(int(step.trained_tokens) for step in run.steps)
+    trained, dropped = (sum(getattr(step, name) for step in run.steps) for name in ("trained_tokens", "dropped_tokens"))
     return RlAnswer(
         model=job.model,
         gpu=job.cluster.gpu.id,
@@ -145,7 +148,12 @@ def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> R
             "software_s": sync.software_s,
         },
         timeline=[TimelineSpan(span.pool, span.phase, span.step, span.start_s, span.end_s) for span in run.spans],
-        tokens={"generated": run.generated_tokens, "trained": trained, "in_flight": run.in_flight_tokens},
+        tokens={
+            "generated": run.generated_tokens,
+            "trained": trained,
+            "in_flight": run.in_flight_tokens,
+            "dropped": dropped,
+        },
         notes=list(built.notes),
         not_modelled=[*_NOT_MODELLED, *training.not_modelled],
     )
@@ -212,7 +220,9 @@ def _pools(built: Built) -> list[Pool]:
     train = " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "DP")
     train = f"{plan.data_style} {train}, {job.trainer.update_tokens // plan.context:,} tokens a micro-batch and GPU"
     engines = f"{job.replicas} engines as {job.engine.plan.text}"
-    roles = ["actor", *(["reference"] if job.trainer.has_reference else [])]
+    trainer = job.trainer
+    presence = {"reference": trainer.has_reference, "critic": trainer.has_critic, "reward": trainer.has_reward_model}
+    roles = ["actor", *(name for name, is_there in presence.items() if is_there)]
     if job.placement.is_colocated:
         return [Pool("all GPUs", job.placement.gpus, [*roles, "rollout"], f"{train}; {engines}")]
     return [

@@ -51,8 +51,24 @@ def micro_batches(ranks: list[Ints], most_tokens: int) -> list[list[Ints]]:
         count += 1
 
 
-def sizes(packed: list[list[Ints]]) -> tuple[Ints, Ints]:
-    """Tokens, and sums of squared lengths, of each micro-batch: [rank, micro-batch]."""
-    tokens = np.array([[int(micro.sum()) for micro in rank] for rank in packed], np.int64)
+def fixed_micro_batches(ranks: list[Ints], sequences: int, most_tokens: int) -> list[list[Ints]]:
+    """Lengths of each micro-batch by rank, each of so many sequences in their order.
+
+    Raises:
+        InputError: a micro-batch has more tokens than ``most_tokens``.
+    """
+    packed = [np.array_split(lengths, math.ceil(len(lengths) / sequences)) for lengths in ranks]
+    fullest = max(int(micro.sum()) for rank in packed for micro in rank)
+    if fullest > most_tokens:
+        raise InputError(
+            f"a micro-batch of {sequences} sequences has {fullest:,} tokens, more than the {most_tokens:,} of "
+            "--micro-tokens; use more of these or fewer --micro-sequences"
+        )
+    return packed
+
+
+def sizes(packed: list[list[Ints]], least_tokens: int = 0) -> tuple[Ints, Ints]:
+    """Tokens, padded to ``least_tokens``, and sums of squared lengths, of each micro-batch: [rank, micro-batch]."""
+    tokens = np.array([[max(int(micro.sum()), least_tokens) for micro in rank] for rank in packed], np.int64)
     squares = np.array([[int((micro * micro).sum()) for micro in rank] for rank in packed], np.int64)
     return tokens, squares

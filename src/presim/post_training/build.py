@@ -13,13 +13,15 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.models.description import Model
-from presim.post_training import memory
+from presim.post_training import filtering, memory
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
-from presim.post_training.loop import Prices
+from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.models import training_graph
+from presim.post_training.phases import Prices
 from presim.post_training.request import RlRequest
-from presim.post_training.training import TrainingPrices, price_training
+from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
+from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
@@ -50,8 +52,11 @@ def build_job(
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     table: PriceTable | None = None,
+    framework: EvaluatePlan | None = None,
 ) -> Built:
     """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
+
+    ``framework``: captures its own trainer by a plan; None: training steps are composed.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -74,7 +79,9 @@ def build_job(
         check(job)
         graph = graph or training_graph(request.model)
         try:
-            training, trainer_state, phases = _fitting(job, graph, pool, progress, table, must_fit=not request.force)
+            training = _priced(job, graph, pool, progress, table, framework)
+            trainer_state = memory.trainer_bytes(job, graph, training)
+            phases = (memory.phases_of if request.force else memory.check)(job, trainer_state)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -91,27 +98,25 @@ def _steps(placement: Placement) -> int:
     return warm_steps(placement) + 4 if placement.staleness else 1
 
 
-def _fitting(
+def _priced(
     job: RlJob,
     graph: OperatorGraph,
     pool: Cluster,
     progress: Callable[[str], None],
     table: PriceTable,
-    *,
-    must_fit: bool,
-) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
-    trainer = job.trainer
+    framework: EvaluatePlan | None,
+) -> TrainingPrices:
+    trainer, model = job.trainer, job.engine.model
     key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
     if key not in table:
         plan, _, update_tokens, forward_tokens, length = key
-        table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress)
-    training = table[key]
-    trainer_state = memory.trainer_bytes(job, graph, training)
-    return (
-        training,
-        trainer_state,
-        memory.check(job, trainer_state) if must_fit else memory.phases_of(job, trainer_state),
-    )
+        table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress, framework)
+    share = 1 / (trainer.plan.tensor * trainer.plan.context)
+    logits = logits_seconds(trainer.logits, pool).scaled(model.vocabulary * share)
+    head = HeadSeconds()
+    if trainer.plan.pipeline == 1:  # of several stages, one has the output layer, and each other more of the rest
+        head = head_seconds(model.hidden, model.vocabulary, pool).scaled(share)
+    return dataclasses.replace(table[key], logits=logits, head=head)
 
 
 def _typical_length(batch: Batch) -> int:
@@ -122,6 +127,11 @@ def _typical_length(batch: Batch) -> int:
 
 
 def _placement(request: RlRequest, cluster: Cluster) -> Placement:
+    if request.gpus not in (None, cluster.world_size):
+        raise InputError(
+            f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of "
+            "both"
+        )
     if request.placement == "colocated":
         if request.rollout_gpus or request.staleness or request.partial:
             raise InputError(
@@ -153,10 +163,25 @@ def _batch(request: RlRequest) -> Batch:
             f"{request.prompts} prompts do not divide into mini-batches of {mini_batch} "
             f"({request.prompts} % {mini_batch} = {request.prompts % mini_batch}); use a --mini-batch that divides them"
         )
-    return Batch(
+    batch = Batch(
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
+        Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
+        request.keep, request.round_prompts or request.prompts,
     )  # fmt: skip
+    filtering.check(batch)
+    if request.round_prompts and request.keep == 1:
+        raise InputError("--round-prompts is of a filter that drops prompts; add --keep, e.g. --keep 0.6")
+    if request.keep < 1 and (request.staleness or request.partial):
+        raise InputError(
+            f"a filter of prompts (--keep {request.keep:g}) is simulated on-policy alone; leave out --staleness and "
+            "--partial, or --keep"
+        )
+    if request.turns == 1 and (request.tool_tokens or request.tool_seconds != "0"):
+        raise InputError("--tool-seconds and --tool-tokens are of what comes between turns; add --turns 2 or more")
+    if request.turns > 1 and request.partial:
+        raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")
+    return batch
 
 
 def _engine(
@@ -209,8 +234,9 @@ def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
 
 
 def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Trainer:
+    most_tokens = batch.longest * max(request.micro_sequences or 1, request.logprob_sequences or 1)
     tokens = request.micro_tokens or max(
-        -(-batch.longest // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
+        -(-most_tokens // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
     )
     is_hybrid = 0 < request.shard < sharers and request.dp_style == "fsdp2"
     fields: dict[str, Any] = {
@@ -232,8 +258,14 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         tokens * context,
         (request.logprob_tokens or tokens) * context,
         request.old_logprobs,
-        request.algorithm in ("grpo",) if request.reference is None else request.reference,
+        request.algorithm in ("grpo", "ppo") if request.reference is None else request.reference,
+        request.algorithm == "ppo" if request.critic is None else request.critic,
+        request.reward_model,
         frozenset(request.offload),
+        request.micro_sequences,
+        request.logprob_sequences or request.micro_sequences,
+        request.pads,
+        request.logits,
     )
 
 

@@ -12,10 +12,13 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training.lengths import longest
+from presim.post_training.logits import LogitsCode
+from presim.post_training.turns import Turns
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.generate import Lengths
 
-Algorithm = Literal["grpo", "dapo", "reinforce", "rloo"]
+Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
+_ONE_TURN = Turns()
 Offloads = Literal["parameters", "optimizer", "reference"]
 
 
@@ -29,6 +32,9 @@ class Batch:
     response: Lengths
     mini_batches: int = 1  # updates of the optimizer in a pass over the batch
     epochs: int = 1  # passes over the batch
+    turns: Turns = _ONE_TURN
+    kept_share: float = 1.0  # of prompt groups that pass the filter of rewards; others are generated and dropped
+    round_prompts: int = 0  # with a filter: prompts of each round of generation
 
     @property
     def responses(self) -> int:
@@ -38,7 +44,7 @@ class Batch:
     @property
     def longest(self) -> int:
         """Most tokens of a prompt with its response."""
-        return longest(self.prompt) + longest(self.response)
+        return longest(self.prompt) + longest(self.response) + self.turns.read_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +81,13 @@ class Trainer:
     logprob_tokens: int  # likewise, of log-probabilities
     recomputes_old: bool = True  # log-probabilities of the policy are computed again before the update
     has_reference: bool = True  # so are those of a frozen reference, on the training GPUs
+    has_critic: bool = False  # of the actor's size and plan: values before an update, and updates of its own
+    has_reward_model: bool = False  # of the actor's size and plan, frozen
     offloads: frozenset[Offloads] = frozenset()  # what is in host memory during other phases
+    update_sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as its tokens hold
+    logprob_sequences: int | None = None  # likewise
+    pads: bool = False  # each micro-batch to its full number of tokens
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
 
 
 @dataclasses.dataclass(frozen=True)

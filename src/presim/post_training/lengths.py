@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from presim.errors import InputError
 from presim.files import shortened
@@ -13,10 +14,14 @@ LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal 
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
 _KEYS = ("mean", "p99", "cv", "max")
 _MOST_TOKENS = 1 << 20
+_NORMAL = statistics.NormalDist()
+_HALVINGS = 60
 
 
 def response_lengths(word: str) -> Lengths:
     """The distribution that a word describes, in tokens; lengths above ``max`` are cut to it, as engines do.
+
+    ``mean`` is that of the cut lengths, ``p99`` and ``cv`` are those of the log-normal before.
 
     Raises:
         InputError: it is none, or no log-normal has such a mean and percentile.
@@ -30,13 +35,35 @@ def response_lengths(word: str) -> Lengths:
         raise InputError(f"{shortened(word)!r} has no mean; write it like {_EXAMPLE}")
     if ("p99" in figures) == ("cv" in figures):
         raise InputError(f"{shortened(word)!r} needs either p99 or cv (deviation / mean); write it like {_EXAMPLE}")
-    spread = figures["cv"] if "cv" in figures else _spread(mean, figures["p99"])
     bound = int(figures.get("max", _MOST_TOKENS))
     if bound < mean:
         raise InputError(
             f"responses of {mean:,.0f} tokens on average are above their max={bound:,}; correct one of both"
         )
-    return Lengths(mean, spread, longest=bound)
+    spread = figures["cv"] if "cv" in figures else _spread(mean, figures["p99"])
+    return Lengths(_uncut_mean(mean, spread, bound) if "max" in figures else mean, spread, longest=bound)
+
+
+def _uncut_mean(mean: float, spread: float, bound: int) -> float:
+    """The mean of the log-normal that has ``mean`` once its lengths are cut at ``bound``.
+
+    Frameworks log the mean of what engines return, in which a cut response counts with the tokens that it has.
+    """
+    deviation = math.sqrt(math.log1p(spread**2))
+    low, high = math.log(mean), math.log(bound) + 6 * deviation
+    if not deviation or _cut_mean(high, deviation, bound) <= mean:
+        return mean
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _cut_mean(middle, deviation, bound) < mean else (low, middle)
+    return math.exp(low)
+
+
+def _cut_mean(log_mean: float, deviation: float, bound: int) -> float:
+    """The mean of a log-normal of this mean (its logarithm) whose lengths are cut."""
+    distance = (math.log(bound) - log_mean) / deviation
+    inside = math.exp(log_mean) * _NORMAL.cdf(distance - deviation / 2)
+    return inside + bound * (1 - _NORMAL.cdf(distance + deviation / 2))
 
 
 def _figures(fields: str, word: str) -> dict[str, float]:

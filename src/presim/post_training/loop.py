@@ -7,46 +7,18 @@ and the engines' schedulers run. Training takes the groups that must be in this 
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.post_training import balance
+from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.job import RlJob
+from presim.post_training.phases import Phases, Prices, Span, rewarded_s
 from presim.post_training.rollout import Responses, Window, generate
-from presim.post_training.training import TrainingPrices
-from presim.post_training.weights import WeightSync
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Prices:
-    """Durations of everything but the rollout."""
-
-    training: TrainingPrices
-    sync: WeightSync
-    load_s: float = 0.0  # state of the trainer from host memory, before it is used; colocated
-    offload_s: float = 0.0  # and back
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """A phase of a pool."""
-
-    pool: str
-    phase: str
-    step: int
-    start_s: float
-    end_s: float
-
-    @property
-    def seconds(self) -> float:
-        """Its duration."""
-        return self.end_s - self.start_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +38,7 @@ class Step:
     preemptions: int
     mean_response: float
     longest_response: int
+    dropped_tokens: int = 0  # generated for prompts that a filter dropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +70,11 @@ def simulate(job: RlJob, prices: Prices) -> Run:
     steps, spans = [], []
     generated_tokens = 0
     for number in range(job.steps):
-        _admit(job, state, number, rng)
-        step, phases = _step(job, prices, state, number)
+        if job.batch.kept_share < 1:
+            step, phases = _filtered_step(job, prices, state, number, rng)
+        else:
+            _admit(job, state, number, rng)
+            step, phases = _step(job, prices, state, number)
         steps.append(step)
         spans += phases
         generated_tokens += step.generated_tokens
@@ -109,13 +85,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
     """Admit as many prompts as the staleness bound lets start with these weights."""
     batch = job.batch
     last = math.floor((version + 1 + job.placement.staleness) * batch.prompts)
-    groups = np.arange(state.admitted, last)
-    responses = Responses(
-        np.repeat(groups, batch.samples),
-        np.repeat(batch.prompt.draw(rng, len(groups)), batch.samples),
-        batch.response.draw(rng, len(groups) * batch.samples),
-        np.zeros(len(groups) * batch.samples, np.int64),
-    )
+    responses = draw(batch, state.admitted, last - state.admitted, rng)
     state.responses = state.responses.with_added(responses)
     state.end_s = np.concatenate([state.end_s, np.full(len(responses), np.inf)])
     state.version = np.concatenate([state.version, np.full(len(responses), version)])
@@ -125,14 +95,14 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
 def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
-    window = generate(live, job.engine, job.replicas, job.seed + number)
+    window = generate(live, job.engine, job.replicas, job.seed + number, job.batch.turns)
     end_times_s = state.end_s.copy()
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
     ready_s = max(float(end_times_s[is_batch].max()), state.now_s)
-    rewarded_s = _rewarded_s(job, end_times_s[is_batch], state.now_s)
+    scored_s = rewarded_s(job, end_times_s[is_batch], state.now_s)
     lengths = (state.responses.prompt + state.responses.length)[is_batch]
-    timeline = _Phases(job, prices, number, state.now_s, ready_s, max(ready_s, rewarded_s))
+    timeline = Phases(job, prices, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
     all_end_s = float(end_times_s.max())
     cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
@@ -141,6 +111,30 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     is_begun = generated > live.generated
     step = _summary(job, state, window, number, is_batch, end_times_s, cut_s, next_s, generated)
     _advance(state, is_live, is_batch, end_times_s, generated, is_begun, number, next_s)
+    return step, timeline.spans
+
+
+def _filtered_step(
+    job: RlJob, prices: Prices, state: _State, number: int, rng: np.random.Generator
+) -> tuple[Step, list[Span]]:
+    """A step on-policy whose prompts are generated in rounds until enough pass the filter."""
+    rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
+    responses, start_s = rounds.responses, state.now_s
+    ready_s = start_s + rounds.seconds
+    scored_s = rewarded_s(job, start_s + rounds.end_s, start_s)
+    timeline = Phases(job, prices, number, start_s, ready_s, max(ready_s, scored_s))
+    next_s = timeline.sync(timeline.train(responses.prompt + responses.length), ready_s)
+    state.admitted += len(rounds.windows) * job.batch.round_prompts
+    state.now_s = next_s
+    last = rounds.windows[-1]
+    step = Step(
+        number, start_s, next_s, int((responses.prompt + responses.length).sum()), len(responses),
+        rounds.generated_tokens, 0, np.zeros(job.batch.prompts, np.int64),
+        sum(float(window.rank_end_s.sum()) for window in rounds.windows),
+        float(last.end_s.max() - np.median(last.rank_end_s)), sum(window.preemptions for window in rounds.windows),
+        float(responses.length.mean()), int(responses.length.max()),
+        rounds.generated_tokens - int(responses.length.sum()),
+    )  # fmt: skip
     return step, timeline.spans
 
 
@@ -156,82 +150,6 @@ def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDAr
     selected = np.zeros(len(groups), np.bool_)
     selected[order[: job.batch.prompts]] = True
     return selected[index]
-
-
-def _rewarded_s(job: RlJob, end_times_s: Floats, start_s: float) -> float:
-    """When the last reward of a batch is computed: by so many workers, each response when it is complete."""
-    if not job.reward_s:
-        return start_s
-    free_s = [start_s] * min(job.reward_workers, len(end_times_s))
-    done_s = start_s
-    for end_s in np.sort(end_times_s).tolist():
-        done_s = max(heapq.heappop(free_s), end_s) + job.reward_s
-        heapq.heappush(free_s, done_s)
-    return max(free_s)
-
-
-class _Phases:
-    """Lays the phases of a step behind each other."""
-
-    def __init__(
-        self, job: RlJob, prices: Prices, number: int, start_s: float, ready_s: float, rewarded_s: float
-    ) -> None:
-        self.job, self.prices, self.number = job, prices, number
-        self.spans: list[Span] = []
-        self.is_colocated = job.placement.is_colocated
-        self.trainer = "all GPUs" if self.is_colocated else "training"
-        self.start_s, self.now_s = start_s, start_s
-        if self.is_colocated:
-            self._add("rollout", ready_s)
-        else:
-            self._add("waiting for rollouts", ready_s)
-        self._add("reward", rewarded_s)
-
-    def _add(self, phase: str, end_s: float) -> None:
-        if end_s > self.now_s:
-            self.spans.append(Span(self.trainer, phase, self.number, self.now_s, end_s))
-            self.now_s = end_s
-
-    def train(self, lengths: Ints) -> float:
-        """Log-probabilities and updates of a batch; returns when they end."""
-        job, training = self.job, self.prices.training
-        self._add("reload", self.now_s + self.prices.load_s)
-        shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
-        ranks = [lengths[np.sort(share)] for share in shares]
-        packed = balance.micro_batches(ranks, job.trainer.logprob_tokens)
-        forward_s = training.forward_s(*balance.sizes(packed))
-        if job.trainer.recomputes_old:
-            self._add("old log-probabilities", self.now_s + forward_s)
-        if job.trainer.has_reference:
-            self._add("reference log-probabilities", self.now_s + forward_s)
-        self._add("update", self.now_s + self._updates_s(ranks))
-        return self.now_s
-
-    def _updates_s(self, ranks: list[Ints]) -> float:
-        """All epochs: each rank's share is cut into as many mini-batches."""
-        job, training = self.job, self.prices.training
-        pass_s = 0.0
-        for number in range(job.batch.mini_batches):
-            parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
-            pass_s += training.update_s(*balance.sizes(balance.micro_batches(parts, job.trainer.update_tokens)))
-        return job.batch.epochs * pass_s
-
-    def sync(self, cut_s: float, all_end_s: float) -> float:
-        """The transfer of weights from ``cut_s`` on; returns when the engines go on."""
-        if not self.is_colocated:
-            generated_s = min(all_end_s, cut_s)
-            end_s = cut_s + self.prices.sync.seconds
-            self._add("waiting for rollouts", cut_s)
-            rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
-            rollouts.append(("weight sync", cut_s, end_s))
-            self.spans += [
-                Span("rollout", phase, self.number, *window_s)
-                for phase, *window_s in rollouts
-                if window_s[1] > window_s[0]
-            ]
-        self._add("weight sync", self.now_s + self.prices.sync.seconds)
-        self._add("offload", self.now_s + self.prices.offload_s)
-        return self.now_s
 
 
 def _summary(

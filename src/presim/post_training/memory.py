@@ -45,6 +45,8 @@ class TrainerBytes:
     reference: int  # the frozen policy, sharded as the trained one
     working: int  # gradients, activations, gathered parameters, and what the allocator reserves beside them
     outside_allocator: int  # context and communication buffers
+    critic: int = 0  # its parameters and optimizer states
+    reward_model: int = 0  # frozen, sharded as the trained policy
 
 
 def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> TrainerBytes:
@@ -62,7 +64,9 @@ def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> T
         rank_parameters = _rank_parameters(job)
     working = memory.peak_reserved_bytes - parameters - optimizer
     reference = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reference else 0
-    return TrainerBytes(parameters, optimizer, reference, working, outside_allocator)
+    critic = parameters + optimizer if job.trainer.has_critic else 0
+    reward_model = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reward_model else 0
+    return TrainerBytes(parameters, optimizer, reference, working, outside_allocator, critic, reward_model)
 
 
 def _rank_parameters(job: RlJob) -> float:
@@ -77,7 +81,8 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
     """Memory of the phases of each pool."""
     engine, offloads = job.engine.memory, job.trainer.offloads
     capacity = engine.total
-    resident = {"trainer's context": trainer.outside_allocator}
+    models = {"critic": trainer.critic, "reward model": trainer.reward_model}
+    resident = {"trainer's context": trainer.outside_allocator, **models}
     if "parameters" not in offloads:
         resident["parameters"] = trainer.parameters
     if "reference" not in offloads:
@@ -91,6 +96,7 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
         "optimizer states": trainer.optimizer,
         "gradients, activations, gathered parameters": trainer.working,
         **({} if "reference" in offloads else {"reference": trainer.reference}),
+        **models,
     }
     asleep = {"sleeping engine's context": engine.reserved}
     if job.placement.is_colocated:

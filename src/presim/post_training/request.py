@@ -11,6 +11,7 @@ from typing import Any, Literal
 from presim import quantities
 from presim.errors import InputError
 from presim.post_training.job import Algorithm, Offloads
+from presim.post_training.logits import LogitsCode
 
 _BOUNDS = {
     "prompts": quantities.BATCH,
@@ -19,10 +20,16 @@ _BOUNDS = {
     "tp": quantities.DEGREE,
     "pp": quantities.DEGREE,
     "ep": quantities.DEGREE,
+    "turns": quantities.BATCH,
+    "keep": quantities.SHARE,
     "reward_seconds": quantities.SECONDS,
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
+_COUNTS = (  # those that may be None
+    "mini_batch", "tool_tokens", "round_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "micro_sequences", "logprob_sequences", "steps",
+)  # fmt: skip
 _MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
 
@@ -37,10 +44,16 @@ class RlRequest:
     prompt_tokens: str = "1024"
     response: str = "2048"
     algorithm: Algorithm = "grpo"
+    turns: int = 1  # of each response: one more than it waits for its environment
+    tool_seconds: str = "0"  # of an answer of the environment: a mean, or mean~deviation
+    tool_tokens: int | None = None  # of such an answer; None: none
+    keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
+    round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
     mini_batch: int | None = None  # prompts of an update; None: all
     epochs: int = 1
     placement: Literal["colocated", "separate"] = "colocated"
     rollout_gpus: int | None = None  # of separate pools; None: half
+    gpus: int | None = None  # of all pools, where a placement says how many; None: the cluster's
     staleness: float = 0.0
     partial: bool = False
     tp: int = 1
@@ -52,13 +65,21 @@ class RlRequest:
     recompute: Literal["none", "full"] = "full"
     micro_tokens: int | None = None  # most tokens of a micro-batch on a GPU; None: the longest sample, at least 16,384
     logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens
+    micro_sequences: int | None = None  # responses of each micro-batch; None: as many as micro_tokens holds
+    logprob_sequences: int | None = None  # likewise, of log-probabilities; None: as micro_sequences
+    pads: bool = False  # micro-batches to micro_tokens, as Megatron's pipelines want them all alike
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
     reference: bool | None = None  # None: as the algorithm usually has
+    critic: bool | None = None  # None: as the algorithm has
+    reward_model: bool = False  # of the actor's size, on its GPUs
     old_logprobs: bool = True
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
     reward_seconds: float = 0.0
     reward_workers: int = 64
+    framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
+    framework_args: tuple[str, ...] = ()  # fields of its configuration
     force: bool = False  # predict also what does not fit memory
     steps: int | None = None  # None: 1, or until pools are full and 4 more
     seed: int = 0
@@ -67,10 +88,17 @@ class RlRequest:
         """Raise InputError on a number out of bounds."""
         for name, quantity in _BOUNDS.items():
             quantity.check(getattr(self, name), name)
-        for name in ("mini_batch", "rollout_gpus", "cp", "micro_tokens", "logprob_tokens", "steps"):
+        for name in _COUNTS:
             if (number := getattr(self, name)) is not None:
                 quantities.BATCH.check(number, name)
         quantities.STALENESS.check(self.staleness, "staleness")
+        if self.framework == "megatron" and self.dp_style not in ("zero1", "ddp"):
+            raise InputError(
+                f"--framework megatron trains with the data-parallel styles zero1 and ddp, not {self.dp_style}; add "
+                "--dp-style zero1, or leave out --framework"
+            )
+        if self.framework_args and self.framework is None:
+            raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
         responses = math.ceil(self.prompts * self.samples * (1 + self.staleness))
         if responses > _MOST_RESPONSES:
             raise InputError(

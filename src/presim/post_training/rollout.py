@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.post_training.turns import Turns, split
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
@@ -16,6 +17,7 @@ from presim.serving.workloads.workload import make
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_ONE_TURN = Turns()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,12 +50,13 @@ class Window:
     end_s: Floats  # by response
     served: Served
     ranks: int  # of all engines: an engine has one for each part of its data parallelism
+    turns: int = 1  # requests of each response, one after the other
 
     @property
     def rank_end_s(self) -> Floats:
         """When each rank of the engines has generated its last token."""
         end_times = np.zeros(self.ranks)
-        np.maximum.at(end_times, self.served.replica, self.end_s)
+        np.maximum.at(end_times, self.served.replica, self.served.last / 1e9)
         return end_times
 
     def generated_at(self, cut_s: float) -> Ints:
@@ -61,6 +64,8 @@ class Window:
         served, responses = self.served, self.responses
         remaining = responses.length - responses.generated
         cut_ns = round(cut_s * 1e9)
+        if self.turns > 1:  # never interrupted
+            return responses.length.copy()
         tokens = np.where(served.last <= cut_ns, remaining, 0)
         steps_by_replica = _step_ends(served)
         for index in np.flatnonzero((served.last > cut_ns) & (served.first <= cut_ns)).tolist():
@@ -81,7 +86,7 @@ def _step_ends(served: Served) -> dict[int, Ints]:
     return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 
-def generate(responses: Responses, engine: Engine, replicas: int, seed: int) -> Window:
+def generate(responses: Responses, engine: Engine, replicas: int, seed: int, turns: Turns = _ONE_TURN) -> Window:
     """Simulate the engines from now until all responses are generated.
 
     All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are
@@ -90,18 +95,26 @@ def generate(responses: Responses, engine: Engine, replicas: int, seed: int) -> 
     Raises:
         InputError: an engine takes no request of such a length.
     """
-    block = engine.limits.block_size
-    shared_blocks = responses.prompt // block  # of the prompt: the same for all responses to it
+    block, count = engine.limits.block_size, turns.count
+    parts = split(responses.length - responses.generated, count)  # [response, turn]
+    own_prompt = responses.prompt - turns.read_tokens
+    before = np.cumsum(parts, axis=1) - parts + turns.tool_tokens * np.arange(count)
+    number = np.arange(len(responses) * count)
+    is_first = number % count == 0
+    shared_blocks = np.repeat(own_prompt // block, count)  # of the prompt: the same for all responses to it
     first = np.concatenate([[0], np.cumsum(shared_blocks)]).astype(np.int64)
     within = np.arange(first[-1]) - np.repeat(first[:-1], shared_blocks)
     most_blocks = int(shared_blocks.max(initial=0)) + 1
     workload = make(
         f"{len(responses)} responses",
-        np.zeros(len(responses), np.int64),
-        responses.prompt + responses.generated,
-        responses.length - responses.generated,
+        np.zeros(len(number), np.int64),
+        ((own_prompt + responses.generated)[:, None] + before).ravel(),
+        parts.ravel(),
+        stream=number // count,
+        parent=np.where(is_first, -1, number - 1),
+        delay_ns=turns.delays_ns(len(responses), seed),
         segment_first=first,
-        segments=np.repeat(responses.group, shared_blocks) * most_blocks + within,
+        segments=np.repeat(np.repeat(responses.group, count), shared_blocks) * most_blocks + within,
         segment_tokens=block,
         seed=seed,
         origin="presim.post_training.rollout",
@@ -109,10 +122,10 @@ def generate(responses: Responses, engine: Engine, replicas: int, seed: int) -> 
     fleet = Deployment(engine, replicas, "least-loaded").fleet(seed=seed)
     served = simulate(workload, fleet)
     if not served.finished.all():
-        refused = int(np.flatnonzero(~served.finished)[0])
+        refused = int(np.flatnonzero(~served.finished)[0]) // count
         raise InputError(
             f"an engine refuses {int((~served.finished).sum()):,} of {len(responses):,} responses, first one of "
             f"{int(responses.prompt[refused]):,} prompt and {int(responses.length[refused]):,} response tokens: its KV "
             f"cache holds {engine.limits.kv_tokens:,}; use a larger --rollout-tp or --gpu-memory-utilization"
         )
-    return Window(responses, served.last / 1e9, served, len(fleet.replicas))
+    return Window(responses, served.last[count - 1 :: count] / 1e9, served, len(fleet.replicas), count)

@@ -11,8 +11,10 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training.answer import Alternative, RlAnswer, answer
 from presim.post_training.build import PriceTable, build_job
+from presim.post_training.job import RlJob
 from presim.post_training.loop import simulate
 from presim.post_training.request import RlRequest
+from presim.post_training.training import EvaluatePlan
 
 _SHARES = (0.25, 0.5, 0.75)  # of the GPUs that generate
 _ASYNCHRONY = ((0.0, False), (1.0, False), (1.0, True), (2.0, True), (4.0, True))  # staleness, partial rollouts
@@ -36,8 +38,9 @@ def search(
     cluster: Cluster,
     price_per_gpu_hour: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> RlAnswer:
-    """The answer of the placement with the shortest step, with all placements beside it.
+    framework: EvaluatePlan | None = None,
+) -> tuple[RlAnswer, RlRequest, RlJob]:
+    """The answer of the placement with the shortest step, with all placements beside it; its request and its job.
 
     All draw the same lengths. Training steps of pools of one size are composed once.
 
@@ -45,21 +48,22 @@ def search(
         InputError: no placement is possible; the reason is that of the first.
     """
     table: PriceTable = {}
-    answers: list[RlAnswer] = []
+    answers: list[tuple[RlAnswer, RlRequest, RlJob]] = []
     alternatives: list[Alternative] = []
     for candidate in candidates(request, cluster):
         try:
-            built = build_job(candidate, cluster, table=table)
+            built = build_job(candidate, cluster, table=table, framework=framework)
         except InputError as error:
             alternatives.append(Alternative(placement=_text(candidate), refusal=str(error)))
             continue
         progress(f"simulating {built.job.placement.text}")
-        answers.append(answer(built, simulate(built.job, built.prices), price_per_gpu_hour))
-        alternatives.append(_alternative(answers[-1]))
+        shown = answer(built, simulate(built.job, built.prices), price_per_gpu_hour)
+        answers.append((shown, candidate, built.job))
+        alternatives.append(_alternative(shown))
     if not answers:
         raise InputError(alternatives[0].refusal)
-    best = min(answers, key=lambda candidate_answer: candidate_answer.figures.step_time_s)
-    return msgspec.structs.replace(best, alternatives=marked_fronts(alternatives))
+    best, request, job = min(answers, key=lambda entry: entry[0].figures.step_time_s)
+    return msgspec.structs.replace(best, alternatives=marked_fronts(alternatives)), request, job
 
 
 def _text(candidate: RlRequest) -> str:

@@ -50,6 +50,9 @@ def headline(answer: RlAnswer) -> list[str]:
         f"Rollout: engines idle {figures.rollout_idle_share:.0%} of it; {figures.rollout_tail_s:,.3g} s from the "
         f"median engine's end to the last response; {figures.preemptions:,.0f} preemptions",
     ]
+    if dropped := answer.tokens.get("dropped", 0):
+        generated = answer.tokens["generated"]
+        lines.append(f"{dropped:,} of {generated:,} generated tokens are of prompts that the filter drops")
     return [*lines, *_asynchronous(figures), *_costs(figures)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,6 +21,8 @@ from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
+from presim.post_training.curves import Curve
+from presim.post_training.logits import HeadSeconds, LogitsSeconds
 from presim.result import Memory
 from presim.trace.schema import Kind, Phase, Trace
 
@@ -28,22 +31,10 @@ _PIECES = 64  # a sequence is a multiple of so many tokens for each rank that ha
 _TOKEN_SHARES = (1 / 8, 1 / 2, 1.0)  # grid, of the fullest micro-batch
 _LOCKSTEP = ("fsdp2", "hsdp")  # data-parallel ranks meet in every micro-batch, as they gather parameters
 _MESSAGES = ("send", "recv", "sendrecv")
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """Seconds of a micro-batch by its tokens and its sum of squared lengths."""
-
-    tokens: Floats
-    linear_s: Floats  # without attention's quadratic part, at each grid point
-    quadratic_s: Floats  # for each unit of squared length, likewise
-
-    def seconds(self, tokens: Floats, squares: Floats) -> Floats:
-        """Seconds of each micro-batch; below the grid in proportion to the part above the first point's tokens."""
-        grid = np.concatenate([[0.0], self.tokens])
-        floor_s = max(2 * self.linear_s[0] - self.linear_s[-1] * 2 * self.tokens[0] / self.tokens[-1], 0.0)
-        linear = np.interp(tokens, grid, np.concatenate([[min(floor_s, self.linear_s[0])], self.linear_s]))
-        return np.asarray(linear + np.interp(tokens, self.tokens, self.quadratic_s) * squares)
+# Evaluates a plan, whose global batch is set, on a pool by capturing a framework's own trainer.
+EvaluatePlan: TypeAlias = Callable[[Plan, Cluster], Evaluation]
+_NO_LOGITS, _NO_HEAD = LogitsSeconds(), HeadSeconds()
+_LEAST_SHARE = 0.1  # of a pass without logits in one with them: a guard for tiny models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +50,33 @@ class TrainingPrices:
     watts: float | None  # of a GPU in a step
     memory: Memory  # of an update with full micro-batches
     not_modelled: tuple[str, ...]
+    logits: LogitsSeconds = _NO_LOGITS  # for each token of a micro-batch, beyond what composed steps have
+    head: HeadSeconds = _NO_HEAD  # for each token, of what composed steps have
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
         """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
-        return self._of_ranks(self.update.seconds(tokens.astype(float), squares.astype(float))) + self.rest_s
+        floats = tokens.astype(float), squares.astype(float)
+        return self._of_ranks(self.update.seconds(*floats) + self.logits.update * floats[0]) + self.rest_s
 
-    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
-        """Seconds of the forward passes of such micro-batches."""
+    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64], *, is_reference: bool = False) -> float:
+        """Seconds of log-probabilities of such micro-batches."""
         floats = tokens.astype(float), squares.astype(float)
         fill = float(self.forward_fill_s.seconds(*floats).mean(axis=1).max()) if self.plan.pipeline > 1 else 0.0
-        return self._of_ranks(self.forward.seconds(*floats)) + fill
+        logits_s = (self.logits.reference if is_reference else self.logits.old) * floats[0]
+        return self._of_ranks(self.forward.seconds(*floats) + logits_s) + fill
+
+    def values_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of a forward pass with one number in place of logits: of a critic or a reward model."""
+        floats = tokens.astype(float), squares.astype(float)
+        seconds = self.forward.seconds(*floats)
+        return self._of_ranks(np.maximum(seconds - self.head.forward_s * floats[0], seconds * _LEAST_SHARE))
+
+    def critic_update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of an update of a critic."""
+        floats = tokens.astype(float), squares.astype(float)
+        seconds = self.update.seconds(*floats)
+        seconds = np.maximum(seconds - self.head.update_s * floats[0], seconds * _LEAST_SHARE)
+        return self._of_ranks(seconds) + self.rest_s
 
     def _of_ranks(self, seconds: Floats) -> float:
         if self.plan.data_style in _LOCKSTEP:
@@ -88,35 +96,33 @@ class _Point:
 
 def price_training(
     graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None, framework: EvaluatePlan | None = None,
 ) -> TrainingPrices:  # fmt: skip
     """Compose and simulate the grid of micro-batches on a pool of GPUs.
 
     ``update_tokens``: of the largest micro-batch of an update, whose memory counts; ``forward_tokens``: of
-    log-probabilities.
+    log-probabilities. ``framework``: its step of full micro-batches takes the place of the composed one, and what the
+    composed grid says of other micro-batches is scaled to it.
 
     Raises:
         InputError: the plan is invalid for the model or the pool.
     """
     full, _ = _long_and_short(plan, update_tokens, typical_length)
-    double = _evaluated(graph, full, cluster, 2 * plan.pipeline)
-    once = _evaluated(graph, full, cluster, plan.pipeline)
-    slope_s = (_step_s(double) - _step_s(once)) / plan.pipeline
-    rest_s = max(_step_s(once) - slope_s * plan.pipeline, 0.0)
+    double, once = _pair(full, cluster, lambda fuller, pool: evaluate(compose(graph, fuller, pool), pool, brief=True))
+    rest_s = _rest_s(double, once, plan.pipeline)
+    full_step = once if _micro_batches(plan) == plan.pipeline else double
     counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
     counts += [forward_tokens] if forward_tokens > update_tokens else []
     grid: list[tuple[int, _Point, _Point]] = []
     for tokens in counts:
         progress(f"composing micro-batches of {tokens:,} tokens")
         plans = _long_and_short(plan, tokens, typical_length)
-        evaluations = [
-            once if point_plan == full else _evaluated(graph, point_plan, cluster, plan.pipeline)
-            for point_plan in plans
-        ]
-        long, short = (_point(*pair, rest_s) for pair in zip(evaluations, plans))
+        long, short = (
+            _point(full_step if shape == full else _evaluated(graph, shape, cluster), shape, rest_s) for shape in plans
+        )
         grid.append((plans[0].sequence, long, short))
     result = double.result
-    return TrainingPrices(
+    composed = TrainingPrices(
         plan=plan,
         data_ranks=plan.data(cluster.world_size),
         update=_curve(grid, "update_s"),
@@ -127,6 +133,48 @@ def price_training(
         memory=result.memory,
         not_modelled=tuple(result.not_modelled),
     )
+    if framework is None:
+        return composed
+    progress("capturing the framework's step")
+    return _as_framework(composed, _point(full_step, full, rest_s), full, _pair(full, cluster, framework))
+
+
+def _as_framework(
+    composed: TrainingPrices, full_point: _Point, full: Plan, captured: tuple[Evaluation, Evaluation]
+) -> TrainingPrices:
+    """The prices scaled to a framework's step of full micro-batches, and with its memory."""
+    double, once = captured
+    rest_s = _rest_s(double, once, full.pipeline)
+    point = _point(once if _micro_batches(full) == full.pipeline else double, full, rest_s)
+    forward = point.forward_s / full_point.forward_s
+    result = double.result
+    return dataclasses.replace(
+        composed,
+        update=composed.update.scaled(point.update_s / full_point.update_s),
+        forward=composed.forward.scaled(forward),
+        forward_fill_s=composed.forward_fill_s.scaled(forward),
+        rest_s=rest_s,
+        watts=result.energy.watts if result.energy else composed.watts,
+        memory=result.memory,
+        not_modelled=tuple(result.not_modelled),
+    )
+
+
+def _pair(full: Plan, cluster: Cluster, evaluate_plan: EvaluatePlan) -> tuple[Evaluation, Evaluation]:
+    """Steps with twice as many micro-batches as stages, and with as many."""
+    counts = (2 * full.pipeline, full.pipeline)
+    double, once = (evaluate_plan(_with_micro_batches(full, cluster, count), cluster) for count in counts)
+    return double, once
+
+
+def _rest_s(double: Evaluation, once: Evaluation, stages: int) -> float:
+    """What a step takes beyond its micro-batches."""
+    slope_s = (_step_s(double) - _step_s(once)) / stages
+    return max(_step_s(once) - slope_s * stages, 0.0)
+
+
+def _with_micro_batches(plan: Plan, cluster: Cluster, count: int) -> Plan:
+    return msgspec.structs.replace(plan, global_batch=plan.micro_batch * plan.data(cluster.world_size) * count)
 
 
 def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan, Plan]:
@@ -140,34 +188,43 @@ def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan,
     )
 
 
-def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches: int) -> Evaluation:
-    samples = plan.micro_batch * plan.data(cluster.world_size) * micro_batches
-    composed = compose(graph, msgspec.structs.replace(plan, global_batch=samples), cluster)
-    return evaluate(composed, cluster, brief=True)
+def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Evaluation:
+    fuller = _with_micro_batches(plan, cluster, _micro_batches(plan))
+    return evaluate(compose(graph, fuller, cluster), cluster, brief=True)
 
 
 def _step_s(evaluation: Evaluation) -> float:
     return float(evaluation.result.step_time_s or 0.0)
 
 
+def _micro_batches(plan: Plan) -> int:
+    """Micro-batches of a step that shows a forward pass: a sharded optimizer gathers parameters in the first."""
+    return plan.pipeline if plan.data_style in _LOCKSTEP else 2 * plan.pipeline
+
+
 def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
+    count, by_window = _micro_batches(plan), plan.pipeline == 1
     forwards = [
-        _forward_s(evaluation.ranks[rank].trace, timeline, by_window=plan.pipeline == 1) / plan.pipeline
+        _forward_s(evaluation.ranks[rank].trace, timeline, by_window=by_window) / (1 if by_window else count)
         for rank, timeline in evaluation.timelines.items()
     ]
-    update_s = max(_step_s(evaluation) - rest_s, 0.0) / plan.pipeline
+    update_s = max(_step_s(evaluation) - rest_s, 0.0) / count
     squares = float(plan.micro_batch) * plan.sequence**2
     return _Point(squares, update_s, max(forwards), sum(forwards) - max(forwards))
 
 
 def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
-    """Seconds of the last step's forward passes; of a pipeline stage without what it waits for others."""
+    """Seconds of the last forward pass; of a pipeline stage those of all, without what it waits for others."""
     step = trace.steps()[-1]
     is_forward = (trace.columns["phase"] == Phase.FORWARD) & trace.mask(Kind.WORK, Kind.COLLECTIVE)
     inside = np.zeros(len(trace), np.bool_)
     inside[step] = True
     entries = np.flatnonzero(is_forward & inside)
-    if not by_window:
+    if by_window:
+        backward = np.flatnonzero((trace.columns["phase"] == Phase.BACKWARD) & inside)
+        later = entries[entries > backward[0]] if len(backward) else entries[:0]
+        entries = later if len(later) else entries
+    else:
         numbers = trace.columns["signature"][entries]
         entries = entries[[getattr(trace.signatures[number], "kind", "") not in _MESSAGES for number in numbers]]
     start_times_ns, end_times_ns = timeline.start_ns[entries], timeline.end_ns[entries]

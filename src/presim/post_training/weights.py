@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from presim import constants as calibration
-from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Transfer, first_answers
+from presim.cost.collectives.models import collective_models
 from presim.hardware import Cluster
 from presim.models.description import Model
 from presim.post_training.job import Placement
@@ -43,9 +44,9 @@ def weight_sync(
 ) -> WeightSync:
     """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
 
-    Separate pools get them by a broadcast from the first training GPU. An engine copies its own part of each parameter
-    into its tensors, and reads and writes what its weight type needs. ``is_packed``: many parameters are sent together,
-    so that links alone limit it.
+    Separate pools get them by a broadcast from the first training GPU, on a described network flow by flow. An engine
+    copies its own part of each parameter into its tensors, and reads and writes what its weight type needs.
+    ``is_packed``: many parameters are sent together, so that links alone limit it.
     """
     sent_bytes = int(model.parameters * _TRAINED_BYTES)
     train = tuple(range(placement.train_gpus))
@@ -53,7 +54,12 @@ def weight_sync(
     broadcast_s = 0.0
     if not placement.is_colocated:
         rollout = tuple(range(placement.train_gpus, placement.gpus))
-        broadcast_s = _collective_s("broadcast", sent_bytes, (0, *rollout), cluster)
+        # NeMo RL broadcasts packed buffers in a group of all GPUs (grpo.py, commit 7ea279ab); verl's first trainer
+        # sends to the engines' GPUs alone, through its own NIC.
+        receivers = range(1, placement.gpus) if is_packed else rollout
+        broadcast_s = _collective_s("broadcast", sent_bytes, (0, *receivers), cluster)
+        if not is_packed and placement.gpus > cluster.gpus_per_node:
+            broadcast_s = max(broadcast_s, sent_bytes / cluster.network_bytes_per_s_of((0,)))
     part = model.parameters / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
     software_s = 0.0 if is_packed else _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
@@ -64,7 +70,10 @@ def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: C
     if len(ranks) < 2:
         return 0.0
     call = Collective(kind, size_bytes, "bfloat16", 0, peer=0 if kind == "broadcast" else -1)
-    return Hierarchical().alone(call, Group("weights", ranks, len(ranks)), cluster).duration_ns / 1e9
+    transfer = Transfer(call, Group("weights", ranks, len(ranks)))
+    price = first_answers(collective_models(cluster), [transfer], cluster)[0]
+    assert price is not None  # the last model has one of every transfer
+    return price.duration_ns / 1e9
 
 
 def host_copy_s(size_bytes: float, cluster: Cluster) -> float:

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from presim.evaluation.options import ClusterOptions
+from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.verbs.target import chosen_cluster
 
 if TYPE_CHECKING:
+    from presim.composition.plan import Plan
+    from presim.evaluation.pipeline import Evaluation
+    from presim.hardware import Cluster
     from presim.post_training.answer import RlAnswer
+    from presim.post_training.job import RlJob
     from presim.post_training.request import RlRequest
+    from presim.post_training.training import EvaluatePlan
+
+# Fields of the plan of an update that a framework is asked for; the others are its own defaults.
+_NAMED = ("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "expert", "pipeline")
 
 
 def predict_rl(
@@ -23,11 +31,12 @@ def predict_rl(
     price_per_gpu_hour: float | None = None,
     notes: Sequence[str] = (),
     searches: bool = False,
+    writes: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> RlAnswer:
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
-    ``notes``: sentences to include in the answer.
+    ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -37,10 +46,46 @@ def predict_rl(
     from presim.post_training.loop import simulate
     from presim.post_training.search import search
 
+    framework = framework_of(request, options, progress)
     if searches:
-        best = search(request, chosen_cluster(options), price_per_gpu_hour, progress)
-        return msgspec.structs.replace(best, notes=[*notes, *best.notes])
-    built = build_job(request, chosen_cluster(options), progress)
+        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
+        best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
+        return _with_settings(best, writes, request, job)
+    built = build_job(request, chosen_cluster(options), progress, framework=framework)
     progress("simulating rollouts")
     run = simulate(built.job, built.prices)
-    return answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
+    single = answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
+    return _with_settings(single, writes, request, built.job)
+
+
+def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:
+    from presim.post_training.recipes.write import settings_for
+
+    return msgspec.structs.replace(shown, settings=settings_for(writes, request, job)) if writes else shown
+
+
+def framework_of(
+    request: RlRequest, options: ClusterOptions, progress: Callable[[str], None] = lambda text: None
+) -> EvaluatePlan | None:
+    """What evaluates a plan by capturing the trainer of the request's framework; None: it names none."""
+    if request.framework is None:
+        return None
+    from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+    cluster_fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
+    name = request.framework
+
+    def evaluate_plan(plan: Plan, pool: Cluster) -> Evaluation:
+        fields = {**cluster_fields, "nodes": pool.nodes, "gpus_per_node": pool.gpus_per_node, "world_size": None}
+        named = {*_NAMED, "recompute"} if plan.recompute != "none" else set(_NAMED)
+        return capture_plan_and_evaluate(
+            request.model,
+            plan,
+            named,
+            EvaluationOptions(**fields),
+            framework=name,
+            overrides=request.framework_args,
+            progress=progress,
+        )
+
+    return evaluate_plan

@@ -25,6 +25,14 @@ def test_responses_are_cut_at_their_bound() -> None:
     assert longest(lengths) == 32768
 
 
+@given(st.integers(1000, 20_000), st.floats(0.0, 2.0), st.floats(1.05, 8.0))
+def test_the_mean_is_that_of_lengths_that_are_cut(mean: int, spread: float, ratio: float) -> None:
+    lengths = response_lengths(f"lognormal:mean={mean},cv={spread},max={mean * ratio:.0f}")
+    drawn = lengths.draw(np.random.default_rng(0), 200_000)
+    assert drawn.mean() == pytest.approx(mean, rel=0.04)
+    assert drawn.max() <= round(mean * ratio)
+
+
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [

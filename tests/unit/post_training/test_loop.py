@@ -114,3 +114,15 @@ def test_rewards_are_computed_by_their_workers_while_others_generate() -> None:
     rollout, reward = (next(span for span in run.spans if span.phase == phase) for phase in ("rollout", "reward"))
     assert reward.end_s >= 0.5 * job.batch.responses / 4
     assert reward.start_s == rollout.end_s
+
+
+@settings(deadline=None, max_examples=10)
+@given(JOBS, st.booleans())
+def test_gpu_time_of_all_phases_is_that_of_all_gpus(fields: dict[str, Any], is_colocated: bool) -> None:
+    if is_colocated:
+        fields |= {"staleness": 0.0, "is_partial": False}
+    job = rl_jobs.job(**fields, is_colocated=is_colocated)
+    run = simulate(job, rl_jobs.prices(load_s=0.1, offload_s=0.2) if is_colocated else rl_jobs.prices())
+    sizes = {"all GPUs": 4, "training": job.placement.train_gpus, "rollout": job.placement.rollout_gpus}
+    gpu_s = sum(span.seconds * sizes[span.pool] for span in run.spans)
+    assert gpu_s == pytest.approx(job.placement.gpus * run.steps[-1].end_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from presim.errors import InputError
 from presim.post_training.memory import TrainerBytes, check
@@ -41,3 +43,20 @@ def test_an_update_that_is_too_large_is_refused() -> None:
         "5.8 too many; use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs; "
         "--force predicts it anyway"
     )
+
+
+SIZES = st.integers(0, 60 * GIB)
+
+
+@given(st.tuples(*[SIZES] * 7), st.booleans(), st.sets(st.sampled_from(("optimizer", "parameters", "reference"))))
+def test_no_phase_is_above_the_capacity_without_a_refusal(
+    sizes: tuple[int, ...], is_colocated: bool, offloads: set[str]
+) -> None:
+    job = rl_jobs.job(is_colocated=is_colocated)
+    trainer = dataclasses.replace(job.trainer, offloads=frozenset(offloads))  # type: ignore[arg-type]
+    try:
+        phases = check(dataclasses.replace(job, trainer=trainer), TrainerBytes(*sizes))
+    except InputError as error:
+        assert "too many" in str(error)
+    else:
+        assert all(sum(phase.parts.values()) <= phase.capacity_bytes for phase in phases)

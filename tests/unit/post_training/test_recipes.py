@@ -94,6 +94,27 @@ def test_a_recipe_of_nemo_rl_with_the_file_that_it_inherits(tmp_path: Path) -> N
     assert len(recipe.notes) == 1
 
 
+def test_batches_that_are_not_dynamic_have_a_number_of_sequences(tmp_path: Path) -> None:
+    batches = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "algorithm.adv_estimator=gae"
+    fields = read(tmp_path, "verl", VERL, *batches).fields
+    assert (fields["micro_sequences"], fields["logprob_sequences"]) == (2, None)
+    assert (fields["micro_tokens"], fields["algorithm"]) == (None, "ppo")
+    dynamic = read(tmp_path, "verl", VERL, *batches, "actor_rollout_ref.actor.use_dynamic_bsz=True").fields
+    assert (dynamic["micro_sequences"], dynamic["micro_tokens"]) == (None, 12288)
+
+
+def test_packs_of_nemo_rl_are_of_all_context_parallel_ranks(tmp_path: Path) -> None:
+    degrees = "policy.megatron_cfg.context_parallel_size=2", "policy.megatron_cfg.pipeline_model_parallel_size=2"
+    fields = read(tmp_path, "nemo-rl", NEMO, *degrees, name="recipe.yaml").fields
+    assert (fields["micro_tokens"], fields["pads"], fields["logits"]) == (4096, True, "nemo-rl-megatron")
+
+
+def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "verl", VERL, "algorithm.filter_groups.enable=True", "data.gen_batch_size=192")
+    assert recipe.filters
+    assert recipe.fields["round_prompts"] == 192
+
+
 def test_trl_counts_responses_of_a_gpu(tmp_path: Path) -> None:
     recipe = read(tmp_path, "trl", TRL, name="recipe.yaml", gpus=8)
     assert (recipe.fields["prompts"], recipe.fields["mini_batch"], recipe.fields["reference"]) == (16, 16, True)
@@ -117,8 +138,8 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
         ),
         (
             "verl",
-            "run algorithm.adv_estimator=gae",
-            "algorithm.adv_estimator=gae: a critic is not modelled; use grpo, rloo or reinforce_plus_plus",
+            "run algorithm.adv_estimator=gea",
+            "algorithm.adv_estimator has a value that is not understood, 'gea'; correct it",
         ),
         (
             "verl",

@@ -11,7 +11,6 @@ from typing import Any
 from presim.post_training.recipes.table import (
     Framework,
     Key,
-    if_on,
     inverted,
     is_positive,
     real,
@@ -27,15 +26,12 @@ _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.
 def _algorithm(name: Any) -> str:
     algorithms = {
         "grpo": "grpo",
+        "gae": "ppo",
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
     }
     return algorithms[str(name)]
-
-
-def _critic(name: Any) -> str:
-    return "a critic is not modelled; use grpo, rloo or reinforce_plus_plus" if str(name) == "gae" else ""
 
 
 def _engine(name: Any) -> str:
@@ -51,11 +47,17 @@ VERL = Framework(
         "data.max_prompt_length": Key("longest_prompt", whole, 512),
         "data.max_response_length": Key("longest_response", whole, 512),
         "algorithm.adv_estimator": Key("algorithm", _algorithm),
+        "algorithm.filter_groups.enable": Key("filters", truth),
+        "data.gen_batch_size": Key("round_prompts", whole),
         f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
         f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
         f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
         f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
         f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
+        f"{_ACTOR}use_dynamic_bsz": Key("is_dynamic", truth, False),
+        f"{_ACTOR}ppo_micro_batch_size_per_gpu": Key("micro_sequences", whole),
+        f"{_ROLLOUT}log_prob_use_dynamic_bsz": Key("is_logprob_dynamic", truth),
+        f"{_ROLLOUT}log_prob_micro_batch_size_per_gpu": Key("logprob_sequences", whole),
         f"{_ROLLOUT}log_prob_max_token_len_per_gpu": Key("logprob_tokens", whole),
         f"{_ACTOR}ulysses_sequence_parallel_size": Key("cp", whole, 1),
         f"{_ACTOR}fsdp_config.fsdp_size": Key("shard", lambda size: max(whole(size), 0)),
@@ -95,13 +97,13 @@ VERL = Framework(
         "*.optim.*", "*.clip_ratio*", "*.kl_loss_coef", "*.kl_loss_type", "*.loss_agg_mode", "*.grad_clip",
         "*.entropy_coeff", "*.temperature", "*.top_p", "*.top_k", "*.do_sample", "*.val_kwargs.*", "critic.*",
         "reward*",
-        "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding", "*.use_dynamic_bsz",
-        "*.log_prob_use_dynamic_bsz", "*_micro_batch_size_per_gpu", "*_micro_batch_size",
+        "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding",
+        f"{_REF}log_prob_use_dynamic_bsz", f"{_REF}log_prob_micro_batch_size_per_gpu",
         f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
         f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
         f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
     ),
-    {"algorithm.adv_estimator": _critic, "algorithm.filter_groups.enable": if_on("filtering of prompt groups")},
+    {},
 )  # fmt: skip
 
 _GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
@@ -111,6 +113,8 @@ NEMO_RL = Framework(
         "policy.model_name": Key("model", str),
         "grpo.num_prompts_per_step": Key("prompts", whole, 32),
         "grpo.num_generations_per_prompt": Key("samples", whole, 16),
+        "grpo.use_dynamic_sampling": Key("filters", truth),
+        "grpo.batch_multiplier": Key("round_multiplier", real),
         "policy.train_global_batch_size": Key("mini_batch_responses", whole, 512),
         "policy.max_total_sequence_length": Key("longest_sequence", whole, 512),
         "policy.sequence_packing.train_mb_tokens": Key("micro_tokens", whole),
@@ -148,12 +152,13 @@ NEMO_RL = Framework(
         "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
         "policy.dtensor_cfg.enabled", "reward_penalties.*",
     ),
-    {"grpo.use_dynamic_sampling": if_on("dynamic sampling"), "policy.generation.vllm_cfg.precision": lambda value: (
+    {"policy.generation.vllm_cfg.precision": lambda value: (
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
-    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed"},
+    # A micro-batch's tokens are those of all its context-parallel ranks.
+    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed", "packs_for_all_ranks": True},
 )  # fmt: skip
 
 TRL = Framework(

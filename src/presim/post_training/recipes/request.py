@@ -27,6 +27,7 @@ class FromRecipe:
     longest_prompt: int | None  # tokens; how long they are on average, no recipe says
     longest_response: int | None
     notes: tuple[str, ...]
+    filters: bool = False  # drops prompts by their rewards; how many, no recipe says
 
 
 def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int | None = None) -> FromRecipe:
@@ -44,9 +45,11 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     fields |= _placement(facts)
     fields |= _batches(facts, fields, gpus)
     fields |= _training(facts)
+    filters = bool(facts.get("filters"))
+    fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
     longest_response = facts.get("longest_response", facts.get("longest_sequence"))
-    return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes)
+    return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
 
 
 def _known(path: str) -> str:
@@ -69,6 +72,14 @@ def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
     shared = per_node + facts.get("rollout_gpus_per_node", 0)  # verl's pools share nodes where these say so
     nodes = facts.get("rollout_nodes", 0)
     return (shared if nodes == facts["train_nodes"] and shared <= 8 else per_node), train + rollout
+
+
+def _round_prompts(facts: Mapping[str, Any], fields: Mapping[str, Any]) -> int | None:
+    """Prompts that a filter gets at once; None: those of a step."""
+    if "round_multiplier" in facts and "prompts" in fields:
+        return round(float(facts["round_multiplier"]) * int(fields["prompts"]))
+    prompts: int | None = facts.get("round_prompts")
+    return prompts
 
 
 def _rollout_gpus(facts: Mapping[str, Any]) -> int | None:
@@ -123,6 +134,7 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
             name.removeprefix("dtensor."): value for name, value in facts.items() if name.startswith("dtensor.")
         }
         fields |= {**dtensor_fields, **({"pp": 1, "ep": 1} if dtensor_fields else {})}
+    fields |= _micro_batches(facts)
     if facts.get("reference_in_reward"):
         fields["reference"] = True
     if "micro_batch" in facts and "micro_tokens" not in facts:
@@ -130,6 +142,25 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
         fields["logprob_tokens"] = facts.get("logprob_batch", facts["micro_batch"]) * facts["longest_sequence"]
     if "device_batch" in facts and "longest_prompt" in facts:
         fields["micro_tokens"] = facts["device_batch"] * (facts["longest_prompt"] + facts["longest_response"])
+    return fields
+
+
+def _micro_batches(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of sequences in place of tokens where batches are not dynamic, and what Megatron does with packs."""
+    fields: dict[str, Any] = {}
+    is_dynamic = facts.get("is_dynamic", True)
+    if "is_dynamic" in facts:  # of verl
+        switches = {"micro_sequences": is_dynamic, "logprob_sequences": facts.get("is_logprob_dynamic", is_dynamic)}
+        fields |= {name: None if is_on else facts.get(name) for name, is_on in switches.items()}
+        tokens = {"micro_sequences": "micro_tokens", "logprob_sequences": "logprob_tokens"}
+        fields |= {tokens[name]: None for name in switches if fields[name]}
+    is_megatron = facts.get("dp_style") == "zero1"
+    if facts.get("packs_for_all_ranks"):  # of NeMo RL
+        context = facts.get("cp", 1)
+        fields |= {name: facts[name] // context for name in ("micro_tokens", "logprob_tokens") if name in facts}
+        fields |= {"pads": is_megatron and facts.get("pp", 1) > 1}
+    if is_megatron and ("is_dynamic" in facts or facts.get("packs_for_all_ranks")):
+        fields["logits"] = "verl-megatron" if "is_dynamic" in facts else "nemo-rl-megatron"
     return fields
 
 

@@ -111,8 +111,3 @@ def real(value: Any) -> float:
 def is_positive(value: Any) -> bool:
     """Whether a coefficient counts."""
     return real(value) > 0
-
-
-def if_on(name: str) -> Callable[[Any], str]:
-    """A refusal of a switch that is on."""
-    return lambda value: f"{name} is not modelled; turn it off" if truth(value) else ""

@@ -1,0 +1,35 @@
+"""Transfers of weights: bound by software, by links, or by a described network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.hardware.choose import choose_cluster
+from presim.post_training.job import Placement
+from presim.post_training.weights import WeightSync, weight_sync
+from support import rl_jobs
+
+NODES = 'gpu = "h100-sxm"\nnodes = 4\n'
+NETWORK = '[network]\nfabric = "fat-tree"\nleaf_nodes = 2\noversubscription = {}\n'
+
+
+def sync(folder: Path, network: str = "", *, is_packed: bool = True) -> WeightSync:
+    file = folder / "cluster.toml"
+    file.write_text(NODES + network)
+    engine, placement = rl_jobs.engine(), Placement(16, 16, is_colocated=False)
+    return weight_sync(engine.model, engine, choose_cluster(cluster=str(file)), placement, is_packed=is_packed)
+
+
+def test_a_narrow_network_slows_the_transfer(tmp_path: Path) -> None:
+    wide, narrow = (sync(tmp_path, NETWORK.format(ratio)).broadcast_s for ratio in (1.0, 32.0))
+    assert wide == pytest.approx(sync(tmp_path).broadcast_s, rel=0.2)
+    assert narrow > 1.5 * wide
+
+
+def test_one_sender_has_one_nic(tmp_path: Path) -> None:
+    single = sync(tmp_path, is_packed=False)
+    assert single.broadcast_s >= single.sent_bytes / 50e9
+    assert single.seconds == single.software_s
+    assert sync(tmp_path).broadcast_s < single.broadcast_s / 2

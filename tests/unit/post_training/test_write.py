@@ -1,0 +1,50 @@
+"""A job in a framework's keys is read back as the same job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.errors import InputError
+from presim.post_training.recipes.request import read_recipe
+from presim.post_training.recipes.write import settings_for
+from presim.post_training.request import RlRequest
+from support import rl_jobs
+
+JOBS: list[dict[str, Any]] = [
+    {"prompts": 64, "samples": 8, "mini_batch": 16, "offload": ("parameters",), "recompute": "full"},
+    {"placement": "separate", "rollout_gpus": 2, "staleness": 1.0, "partial": True, "dp_style": "zero1", "tp": 2},
+    {"algorithm": "ppo", "reference": True, "recompute": "none"},
+]
+READ = ("prompts", "samples", "placement", "rollout_gpus", "staleness", "partial", "tp", "recompute", "dp_style")
+
+
+@pytest.mark.parametrize("framework", ["verl", "nemo-rl"])
+@pytest.mark.parametrize("fields", JOBS)
+def test_a_framework_reads_what_is_written(framework: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    request = RlRequest(model="qwen3-0.6b", **fields)
+    job = rl_jobs.job(is_colocated=request.placement == "colocated")
+    settings = settings_for(framework, request, job)
+    recipe = tmp_path / "recipe.sh"
+    recipe.write_text(" ".join(["python train.py", *settings]))
+    read = read_recipe(framework, str(recipe), ())
+    assert {name: read.fields[name] for name in READ} == {name: getattr(request, name) for name in READ}
+    assert read.fields["micro_tokens"] == job.trainer.update_tokens
+    assert read.fields["engine"]["tp"] == job.engine.plan.tp
+    assert read.world_size == job.placement.gpus
+
+
+def test_a_filter_is_written_and_turns_are_refused() -> None:
+    job = rl_jobs.job(is_colocated=True)
+    request = RlRequest(model="qwen3-0.6b", prompts=32, keep=0.5, round_prompts=96)
+    assert {"algorithm.filter_groups.enable=True", "data.gen_batch_size=96"} <= {*settings_for("verl", request, job)}
+    assert {"grpo.use_dynamic_sampling=True", "grpo.batch_multiplier=3"} <= {*settings_for("nemo-rl", request, job)}
+    with pytest.raises(InputError, match="--turns and --reward-model are not written"):
+        settings_for("verl", RlRequest(model="qwen3-0.6b", turns=2), job)
+
+
+def test_other_frameworks_are_refused() -> None:
+    with pytest.raises(InputError, match="placements are written for verl and nemo-rl, not 'trl'; choose one of them"):
+        settings_for("trl", RlRequest(model="qwen3-0.6b"), rl_jobs.job())
