@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
-from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+
+if TYPE_CHECKING:
+    from presim.errors import ExitCode
 
 _DTYPE = "bfloat16"  # of composed graphs
 
@@ -206,7 +209,7 @@ def command(
     precision: str | None,
     framework_args: str | None,
     **options: Any,
-) -> None:
+) -> int:
     """Predict the training of MODEL from a parallelism plan, without running a program.
 
     MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
@@ -231,16 +234,18 @@ def command(
     if framework is not None:
         _refuse_with_framework({"--like": like, "--write": folder, "--dtype": dtype})
         plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
-        _deliver_framework_run(outputs, framework, model, plan, set_fields, evaluated, precision, framework_args, save)
-        return
+        return _deliver_framework_run(
+            outputs, framework, model, plan, set_fields, evaluated, precision, framework_args, save
+        )
     _refuse_without_framework({"--precision": precision, "--framework-args": framework_args})
     if like is not None:
-        _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
-        return
+        return _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
     plan = read_plan(plan_file, plan_fields)
-    outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype or _DTYPE, save=save))
+    evaluation = compose_and_evaluate(model, plan, evaluated, dtype=dtype or _DTYPE, save=save)
+    outputs.deliver(evaluation)
     if folder is not None:
         _write(model, plan, evaluated, folder)
+    return exit_code(evaluation.result)
 
 
 def _deliver_comparison(
@@ -252,18 +257,19 @@ def _deliver_comparison(
     plan_file: str | None,
     dtype: str,
     save: str | None,
-) -> None:
-    """Compose what a capture ran, and report how they agree."""
+) -> ExitCode:
+    """Compose what a capture ran, report how they agree, and return the code of the composed job."""
     from presim.report import agreement as report
     from presim.verbs.compose import compose_like
 
     evaluation, agreement = compose_like(model, like, plan_fields, options, plan_file=plan_file, dtype=dtype, save=save)
     if outputs.json_file == "-":
         sys.stdout.buffer.write(report.encode(agreement))
-        return
+        return exit_code(evaluation.result)
     outputs.deliver(evaluation, report=False)
     if not outputs.quiet:
         report.write(agreement)
+    return exit_code(evaluation.result)
 
 
 def _refuse_with_framework(options: dict[str, str | None]) -> None:
@@ -292,8 +298,8 @@ def _deliver_framework_run(
     precision: str | None,
     framework_args: str | None,
     save: str | None,
-) -> None:
-    """Capture the framework's program by the plan, and report."""
+) -> ExitCode:
+    """Capture the framework's program by the plan, report, and return its code."""
     import shlex
 
     from presim.cli.progress import progress
@@ -317,6 +323,7 @@ def _deliver_framework_run(
             progress=say,
         )
     outputs.deliver(evaluation)
+    return exit_code(evaluation.result)
 
 
 def _check_write(folder: str, like: str | None) -> None:
