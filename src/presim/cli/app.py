@@ -8,9 +8,10 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 
 
-@click.command("app")
+@click.command("app", cls=Verb)
 @click.argument("folder", required=False, default=".", metavar="[FOLDER]")
 @click.option("--port", type=number(quantities.PORT), default=0, help="Port on this machine; default: a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")

@@ -12,6 +12,7 @@ from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.verb import Verb
 
 if TYPE_CHECKING:
     from presim.errors import ExitCode
@@ -139,7 +140,7 @@ def _plan_options(function: Any) -> Any:
     return function
 
 
-@click.command("compose")
+@click.command("compose", cls=Verb)
 @click.argument("model", shell_complete=completion.trained_models)
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")

@@ -13,7 +13,8 @@ with early_interrupt.EarlyInterrupt():
 
     import click
 
-    from presim.cli import streams, surroundings
+    from presim.cli import progress, streams, surroundings
+    from presim.cli.verb import VerbGroup
     from presim.process import compiled_loops, interrupts
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _broken_pipes_named() -> Iterator[None]:
         raise _ReaderLeftError from error
 
 
-class Verbs(click.Group):
+class Verbs(VerbGroup):
     """A group with one command per module ``presim.cli.VERB``, imported on first use."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
@@ -139,6 +140,7 @@ def main(args: list[str] | None = None) -> None:
     early_interrupt.delivered_again()
     interrupts.install()
     streams.prepare()
+    progress.announce_verbs()
     compiled_loops.announce_with(lambda text: click.echo(f"presim: {text}", err=True))
     code = run(args)
     early_interrupt.until_exit()
