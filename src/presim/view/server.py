@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -22,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
 from presim.process.localhost import HOSTS
+from presim.process.same_origin import PAGE_HEADERS, SameOrigin
 from presim.report.palette import stylesheet
 from presim.view import panes
 from presim.view.opened import Opened
@@ -29,7 +28,6 @@ from presim.view.overview import overview
 from presim.view.panes import Shown
 
 _STATIC = Path(__file__).with_name("static")
-_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 _MOST_PIXELS = 8192
 _MOST_DIGITS, _MOST_LETTERS = 9, 80  # of a number in a path; of a word in an answer
 _LARGEST = 1 << 62  # ns, ranks or pixels: what the arrays of a timeline hold
@@ -41,20 +39,6 @@ _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
     "power": panes.power,
     "roofline": panes.roofline,
 }
-
-
-class _SameOrigin(BaseHTTPMiddleware):
-    """Refuses requests from pages of other sites."""
-
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """See starlette."""
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            return refusal(f"requests of {origin} are refused: open the page itself", 403)
-        response = await call_next(request)
-        response.headers["content-security-policy"] = _POLICY
-        response.headers["x-content-type-options"] = "nosniff"
-        return response
 
 
 class _Answers:
@@ -119,7 +103,10 @@ def application(
             Route("/palette.css", answers.palette),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)),
+            Middleware(SameOrigin, refusal=_of_other_site, headers=PAGE_HEADERS),
+        ],
         exception_handlers={InputError: _input_error, HTTPException: _http_error},
     )
 
@@ -158,6 +145,10 @@ def _whole(text: str, name: str) -> int:
     if abs(value) >= _LARGEST:
         raise InputError(f"{name}={_short(text)} is too large; use a number below 2^62")
     return value
+
+
+def _of_other_site(origin: str) -> Response:
+    return refusal(f"requests of {_short(origin)} are refused: open the page itself", 403)
 
 
 def _input_error(request: Request, error: Exception) -> Response:
