@@ -170,8 +170,8 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serve requests until Ctrl-C."""
+    """Serve requests until Ctrl-C; streams of events end a second later."""
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", lifespan="off")
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listening])
