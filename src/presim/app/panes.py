@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from presim.post_training.answer import RlAnswer
+from presim.report.palette import css_classes
 from presim.view.opened import Pane, opened
 from presim.view.saved.read import SavedResult
 
@@ -28,4 +32,20 @@ def _deployments(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_CHARTS: dict[str, Callable[[Any], dict[str, Any]]] = {"deployments": _deployments}
+def _rl(answer: RlAnswer) -> dict[str, Any]:
+    """Pools of GPUs over time: the phases of every simulated step, and the tail of rollouts where steps are alike."""
+    phases = list(dict.fromkeys(span.phase for span in answer.timeline))
+    is_alternating = len(answer.pools) == 1  # each step's rollout is one phase, whose end is that of its batch
+    return {
+        "pools": msgspec.to_builtins(answer.pools),
+        "phases": [{"name": name, "css_class": css_class} for name, css_class in zip(phases, css_classes(phases))],
+        "spans": msgspec.to_builtins(answer.timeline),
+        "tail_s": answer.figures.rollout_tail_s if is_alternating else None,
+        "shares": msgspec.to_builtins(answer.phases),
+        "memory": msgspec.to_builtins(answer.memory),
+        "alternatives": msgspec.to_builtins(answer.alternatives),
+        "notes": [*answer.notes, *answer.not_modelled],
+    }
+
+
+_CHARTS: dict[str, Callable[[Any], dict[str, Any]]] = {"deployments": _deployments, "rl": _rl}

@@ -26,13 +26,20 @@ interface DeploymentsData {
 }
 
 export function DeploymentsPane({ data }: { data: DeploymentsData }) {
-  const { x, lines } = useMemo(() => {
+  const { x, lines, says } = useMemo(() => {
     const points = [
       ...data.front.map((entry) => ({ entry, kind: "front" })),
       ...data.simulated.map((entry) => ({ entry, kind: entry.meets_slo ? "meets" : "misses" })),
     ].sort((one, other) => one.entry.tokens_per_s_per_user - other.entry.tokens_per_s_per_user);
+    const says = (index: number) => {
+      const entry = points[index]?.entry;
+      return entry
+        ? `${entry.deployment}: ${number(entry.tokens_per_s_per_gpu)} tokens/s/GPU, ${number(entry.tokens_per_s_per_user)} tokens/s for a user, TTFT ${number(entry.ttft_ms)} ms, TPOT ${number(entry.tpot_ms)} ms`
+        : "";
+    };
     const of = (kind: string) => points.map((point) => (point.kind === kind ? point.entry.tokens_per_s_per_gpu : null));
     return {
+      says,
       x: points.map((point) => point.entry.tokens_per_s_per_user),
       lines: [
         { label: "estimated front", colour: "--part-other", isPoints: true, values: of("front") },
@@ -41,6 +48,7 @@ export function DeploymentsPane({ data }: { data: DeploymentsData }) {
       ],
     };
   }, [data]);
+  const limit = data.slo.tpot_ms; // a user's tokens/s are its reciprocal; a limit of TTFT is no line here
   const limits = Object.entries(data.slo).map(
     ([name, limit]) =>
       `${data.slo_statistics[name] ?? ""} ${name.replace("_ms", "").toUpperCase()} ${number(limit)} ms`,
@@ -52,6 +60,10 @@ export function DeploymentsPane({ data }: { data: DeploymentsData }) {
         <Chart
           x={x}
           lines={lines}
+          marks={
+            limit ? [{ axis: "x", value: 1000 / limit, label: `SLO: TPOT ${number(limit)} ms`, colour: "--bad" }] : []
+          }
+          describe={says}
           xLabel="tokens/s for a user"
           yLabel="tokens/s/GPU"
           label="Deployments by speed for a user and throughput"

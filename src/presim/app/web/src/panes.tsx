@@ -4,6 +4,7 @@ import { type Block, getPane, type Part, type Values } from "./api";
 import { Chart } from "./chart";
 import { DeploymentsPane } from "./deployments";
 import { bytes, number, time } from "./format";
+import { RlPane } from "./rl";
 import { SearchPane } from "./search";
 import { ServingPane } from "./serving";
 import { Bar, Blocks, Problem, Table, useAnswer } from "./ui";
@@ -26,6 +27,8 @@ function draw(pane: string, data: never, values: Values) {
       return <CommunicationPane data={data} />;
     case "serving":
       return <ServingPane data={data} />;
+    case "rl":
+      return <RlPane data={data} />;
     case "deployments":
       return <DeploymentsPane data={data} />;
     case "search":
