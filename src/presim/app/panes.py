@@ -16,7 +16,7 @@ from presim.view.saved.read import SavedResult
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:
     """The panes of a result by name; the first is shown first."""
     chart = _CHARTS.get(result.kind.name)
-    charts = {result.kind.name: lambda: chart(result.content)} if chart else {}
+    charts = {_NAMES.get(result.kind.name, result.kind.name): lambda: chart(result.content)} if chart else {}
     return {**charts, **opened(result).panes}
 
 
@@ -41,6 +41,7 @@ def _rl(answer: RlAnswer) -> dict[str, Any]:
         "phases": [{"name": name, "css_class": css_class} for name, css_class in zip(phases, css_classes(phases))],
         "spans": msgspec.to_builtins(answer.timeline),
         "tail_s": answer.figures.rollout_tail_s if is_alternating else None,
+        "steady_from": answer.steady_from,
         "shares": msgspec.to_builtins(answer.phases),
         "memory": msgspec.to_builtins(answer.memory),
         "alternatives": msgspec.to_builtins(answer.alternatives),
@@ -49,3 +50,4 @@ def _rl(answer: RlAnswer) -> dict[str, Any]:
 
 
 _CHARTS: dict[str, Callable[[Any], dict[str, Any]]] = {"deployments": _deployments, "rl": _rl}
+_NAMES = {"rl": "pools"}  # of panes, where it is not that of the kind

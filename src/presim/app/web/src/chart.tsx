@@ -71,7 +71,10 @@ export function Chart({
       {
         width: element.clientWidth,
         height: HEIGHT,
-        scales: { x: { time: false, range: withMarks(x, marks, "x") }, y: { distr: isLog ? 3 : 1 } },
+        scales: {
+          x: { time: false, range: withMarks(x, marks, "x") },
+          y: isLog ? { distr: 3, range: logRange(lines, marks) } : { range: withMarks(heights(lines), marks, "y") },
+        },
         axes: [
           { ...axis, label: xLabel },
           { ...axis, label: yLabel, size: 64 },
@@ -110,7 +113,12 @@ export function Chart({
   }, [x, lines, xLabel, yLabel, choose, drawn, isLog, describe]);
   return (
     <>
-      <div class="chart" ref={box} role="img" aria-label={[label, ...marks.map((mark) => mark.label)].join(", ")} />
+      <div
+        class={`chart ${lines.some((line) => line.isBand) ? "banded" : ""}`}
+        ref={box}
+        role="img"
+        aria-label={[label, ...marks.map((mark) => mark.label)].join(", ")}
+      />
       {describe && <div class="tip dim" ref={tip} hidden />}
     </>
   );
@@ -124,6 +132,18 @@ function withMarks(x: number[], marks: Mark[], axis: "x" | "y"): [number, number
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const room = (high - low || Math.abs(high) || 1) * 0.03;
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+}
+
+// What the axis of heights shows: all values, and zero where areas stand on it.
+const heights = (lines: Line[]) => [
+  ...lines.flatMap((line) => line.values).filter((value) => value !== null),
+  ...(lines.some((line) => line.isFilled) ? [0] : []),
+];
+
+function logRange(lines: Line[], marks: Mark[]): [number, number] {
+  const all = [...heights(lines), ...marks.filter((mark) => mark.axis === "y").map((mark) => mark.value)];
+  const positive = all.filter((value) => value > 0);
+  return [Math.min(...positive) / 1.3, Math.max(...positive) * 1.3];
 }
 
 function drawMarks(plot: uPlot, marks: Mark[]) {
@@ -147,7 +167,7 @@ function drawMarks(plot: uPlot, marks: Mark[]) {
     context.textAlign = isRight ? "right" : "left";
     const offset = (isRight ? -4 : 4) * scale;
     if (mark.axis === "x") context.fillText(mark.label, at + offset, top + (14 + 16 * index) * scale);
-    else context.fillText(mark.label, left + 4 * scale, at - 4 * scale);
+    else context.fillText(mark.label, left + 4 * scale, at - 6 * scale);
   }
   context.restore();
 }

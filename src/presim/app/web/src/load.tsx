@@ -97,8 +97,10 @@ function knee(served: Served): string {
   const sustainable = served.sustainable_request_rate;
   const within = served.largest_request_rate_within_slo;
   const sentences = [
-    within ? `The knee: ${number(within)} requests/s are the most within the SLO.` : "",
-    sustainable ? `Beyond ${number(sustainable)} requests/s the queue grows without end.` : "",
+    sustainable
+      ? `More than ${number(sustainable)} requests/s are not sustained: the queue grows while they come.`
+      : "",
+    within ? `Knee: this load is within the SLO up to ${number(within)} requests/s.` : "",
   ];
   return sentences.filter(Boolean).join(" ");
 }
@@ -107,8 +109,8 @@ const of = (point: Point, name: string) => point.figures?.find((figure) => figur
 const shown = (point: Point, name: string) => of(point, name)?.text.replace(" ms", "") ?? "";
 
 function marks(served: Served, key: string, statistic: string): Mark[] {
-  const limit = served.slo[`${key}_ms`];
-  const isLimited = limit !== undefined && (served.slo_statistics[`${key}_ms`] ?? statistic) === statistic;
+  const limit = served.slo[key];
+  const isLimited = limit !== undefined && (served.slo_statistics[key] ?? statistic) === statistic;
   const { largest_request_rate_within_slo: within, sustainable_request_rate: sustainable } = served;
   return [
     ...(isLimited ? [{ axis: "y" as const, value: limit, label: `SLO ${number(limit)} ms`, colour: "--bad" }] : []),

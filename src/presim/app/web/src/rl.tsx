@@ -16,6 +16,7 @@ interface RlData {
   phases: { name: string; css_class: string }[];
   spans: Span[];
   tail_s: number | null;
+  steady_from: number;
   shares: { pool: string; phase: string; seconds: number; share: number }[];
   memory: { pool: string; phase: string; parts: Record<string, number>; capacity_bytes: number }[];
   alternatives: {
@@ -30,7 +31,7 @@ interface RlData {
 
 const GIB = 2 ** 30;
 const LEAST_LABEL = 0.11; // share of the width from which on a phase has room for its name
-const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
+const percent = (share: number) => `${(share * 100).toFixed(1)}%`;
 
 export function RlPane({ data }: { data: RlData }) {
   const end = Math.max(...data.spans.map((span) => span.end_s), 1e-9);
@@ -66,7 +67,10 @@ export function RlPane({ data }: { data: RlData }) {
         ))}
       </p>
       <h2>
-        Phases <small>of an average step</small>
+        Phases{" "}
+        <small>
+          of an average step{data.steady_from ? `; the first ${data.steady_from}, in which pools fill, aside` : ""}
+        </small>
       </h2>
       <Table
         columns={["pool", "phase", "time", "of the step"]}

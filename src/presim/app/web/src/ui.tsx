@@ -148,7 +148,7 @@ export function Table({
             <tr key={index}>
               {row.map((cell, column) => (
                 <td key={column} class={isNumber[column] ? "number" : undefined}>
-                  {cell}
+                  {meter(cell, row[column - 1]) ?? cell}
                 </td>
               ))}
             </tr>
@@ -157,6 +157,13 @@ export function Table({
       </table>
     </div>
   );
+}
+
+// A bar that the terminal draws of blocks, as a bar; red where the change before it grows.
+function meter(cell: ComponentChildren, before: ComponentChildren) {
+  if (typeof cell !== "string" || !/^█+$/.test(cell)) return null;
+  const news = String(before).startsWith("+") ? "worse" : "better";
+  return <span class={`meter ${news}`} style={{ width: `${cell.length * 8}px` }} />;
 }
 
 export function Blocks({ blocks }: { blocks: Block[] }) {
