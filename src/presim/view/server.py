@@ -74,6 +74,14 @@ class _Answers:
         first, last = (_whole(query[name], name) if name in query else None for name in ("from", "to"))
         return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, _pixels(request)))
 
+    def find(self, request: Request) -> Response:
+        job, query = self._job(request), request.query_params
+        ranks = [_whole(word, "ranks") for word in query.get("ranks", "").split(",") if word]
+        text, after = query.get("text", ""), _whole(query.get("after", "-1"), "after")
+        if not text:
+            raise InputError("text is empty; name what to find, e.g. text=gemm")
+        return _json(panes.find(job, ranks or sorted(job.tracks)[:1], text, after))
+
     def comparison(self, request: Request) -> Response:
         if self._compare is None:
             raise InputError("only one job is shown; name two to compare them")
@@ -98,6 +106,7 @@ def application(
             Route("/api/comparison", answers.comparison),
             Route("/api/results/{result}/{pane}", answers.result),
             Route("/api/jobs/{job}/timeline", answers.timeline),
+            Route("/api/jobs/{job}/find", answers.find),
             Route("/api/jobs/{job}/overview", answers.overview),
             Route("/api/jobs/{job}/{pane}", answers.pane),
             Route("/palette.css", answers.palette),

@@ -280,3 +280,32 @@ def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
     answer = client.request(method, "/api/jobs")
     assert answer.status_code == 405
     assert "method not allowed" in answer.json()["error"]
+
+
+def test_work_is_found_by_name_or_module_one_after_another(client: TestClient, shown: Shown) -> None:
+    """In any case of letters; behind the last comes the first; a name that nothing has is counted as none."""
+    rank = min(shown.tracks)
+    starts = sorted(int(start) for track in shown.tracks[rank] for start in track.start[track._has("all_gather")])
+    first = client.get("/api/jobs/0/find?text=ALL_gather").json()
+    assert (first["count"], first["rank"], first["from"]) == (len(starts), rank, starts[0])
+    behind = client.get(f"/api/jobs/0/find?text=all_gather&after={first['from']}").json()
+    assert behind["from"] == next(start for start in starts if start > starts[0])
+    assert client.get(f"/api/jobs/0/find?text=all_gather&after={starts[-1]}").json()["from"] == starts[0]
+    assert client.get("/api/jobs/0/find?text=mlp").json()["count"] > 0
+    assert client.get("/api/jobs/0/find?text=nothing").json() == {
+        "count": 0,
+        "rank": None,
+        "track": "",
+        "from": None,
+        "to": None,
+    }
+    assert client.get("/api/jobs/0/find?text=").status_code == 400
+    assert client.get("/api/jobs/0/find?text=gemm&ranks=999999").status_code == 400
+
+
+def test_kernels_of_a_roofline_have_their_shape_and_module(client: TestClient, shown: Shown) -> None:
+    roof = client.get("/api/jobs/0/roofline").json()
+    assert roof["bandwidth"] == shown.evaluation.cluster.gpu.memory_bytes_per_s
+    products = [point for point in roof["points"] if point["name"] == "gemm"]
+    assert all(len(point["shape"].split(" x ")) >= 3 for point in products)
+    assert not [point["module"] for point in products if ".0." in point["module"]]
