@@ -1,8 +1,8 @@
 // The project: questions to ask, jobs that run, results to open, compare and delete.
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { getProject, type Project, type Row, remove, timelinesAddress, upload, watchProject } from "./api";
 import { JobCard } from "./job";
-import { Problem } from "./ui";
+import { MayChange, Problem } from "./ui";
 
 export function ProjectPage() {
   const [project, setProject] = useState<Project>();
@@ -116,6 +116,7 @@ function Results({
   toggle: (name: string) => void;
   drop: (name: string) => void;
 }) {
+  const mayChange = useContext(MayChange);
   return (
     <ul class="results">
       {rows.map((row) => (
@@ -141,9 +142,11 @@ function Results({
               </div>
             ))}
           </dl>
-          <button type="button" class="small quiet" aria-label={`Delete ${row.name}`} onClick={() => drop(row.name)}>
-            Delete
-          </button>
+          {mayChange && (
+            <button type="button" class="small quiet" aria-label={`Delete ${row.name}`} onClick={() => drop(row.name)}>
+              Delete
+            </button>
+          )}
         </li>
       ))}
     </ul>

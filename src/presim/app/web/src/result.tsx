@@ -1,9 +1,9 @@
 // A result: what it is of, its key figures, and its panes.
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { getResult, pageAddress, type Result } from "./api";
 import { LoadPane } from "./load";
 import { Pane } from "./panes";
-import { Cards, Copied, Problem, Tabs, useAnswer } from "./ui";
+import { Cards, Copied, MayChange, Problem, Tabs, useAnswer } from "./ui";
 
 export function ResultPage({ name, pane }: { name: string; pane: string }) {
   const { answer: result, error } = useAnswer(() => getResult(name), name);
@@ -31,7 +31,8 @@ export function Facts({ result }: { result: Result }) {
 }
 
 function Shown({ result, first }: { result: Result; first: string }) {
-  const hasLoad = result.kind === "serving" && result.is_changeable && Number(result.values.rate) > 0;
+  const mayChange = useContext(MayChange);
+  const hasLoad = mayChange && result.kind === "serving" && result.is_changeable && Number(result.values.rate) > 0;
   const [chart, ...others] = result.panes;
   const panes = hasLoad && chart ? [chart, "load", ...others] : result.panes;
   const names = result.log ? [...panes, "log"] : panes;
@@ -45,7 +46,7 @@ function Shown({ result, first }: { result: Result; first: string }) {
       <div class="row title">
         <h1>{result.name}</h1>
         <span class="spring" />
-        {result.question && (
+        {result.question && mayChange && (
           <>
             {result.is_changeable && (
               <a class="button primary" href={`#/change/${name}`}>

@@ -1,8 +1,11 @@
 // Small parts of pages.
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Block, Figure, Part } from "./api";
 import { difference, verdict } from "./format";
+
+// Whether the token of the address may start and delete.
+export const MayChange = createContext(true);
 
 // What a promise brings, and what it is refused with; asked again when the key changes.
 export function useAnswer<T>(ask: () => Promise<T>, key: string): { answer?: T; error?: string } {
