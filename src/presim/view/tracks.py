@@ -66,9 +66,9 @@ class Track:
         return int(self._has(text).sum())
 
     def _has(self, text: str) -> NDArray[np.bool_]:
-        wanted = text.lower()
-        by_label = np.array([wanted in label.lower() for label in self.labels] or [False])
-        by_module = np.array([*(wanted in module.lower() for module in self.modules), False])  # -1: in none
+        lower_text = text.lower()
+        by_label = np.array([lower_text in label.lower() for label in self.labels] or [False])
+        by_module = np.array([*(lower_text in module.lower() for module in self.modules), False])  # -1: in none
         return np.asarray(by_label[self.label] | by_module[self.module])
 
     def _boxes(self, first: int, last: int) -> list[list[Any]]:

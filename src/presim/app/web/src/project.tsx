@@ -34,16 +34,18 @@ export function ProjectPage() {
       <Problem text={error} />
       <h1>{project.may_change ? "What would you like to know?" : "Results of a team"}</h1>
       {!project.may_change && <p class="lead">This link only shows: jobs are started and deleted by others.</p>}
-      <ul class="questions" hidden={!project.may_change}>
-        {project.questions.map((question) => (
-          <li key={question.name}>
-            <a href={`#/ask/${question.name}`}>
-              <b>{question.title}</b>
-              <span>{question.summary}</span>
-            </a>
-          </li>
-        ))}
-      </ul>
+      {project.may_change && (
+        <ul class="questions">
+          {project.questions.map((question) => (
+            <li key={question.name}>
+              <a href={`#/ask/${question.name}`}>
+                <b>{question.title}</b>
+                <span>{question.summary}</span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      )}
       {project.jobs.length > 0 && (
         <section aria-label="Jobs">
           <h2>
