@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from presim.app.answers import Overview
 from presim.app.api import ADDRESSES, TOKEN, Address, openapi
 from presim.app.events import changes
 from presim.app.guard import Tokens
+from presim.app.login import allowed_hosts
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
 from presim.files import decode_json
+from presim.process.localhost import HOSTS
 
 WORDS = ["serve", "llama3-8b", "--gpu", "h100-sxm", "--rate", "2", "--requests", "8"]
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "rate": "2", "requests": "8"}
@@ -142,3 +145,16 @@ def test_others_are_let_in_with_a_token_only(
     (tmp_path / "token").write_text(f"{_SECRET}\n")
     assert main.run(["app", "--no-open", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_an_app_for_all_is_addressed_by_names_of_this_machine_only() -> None:
+    """So that no other site can lead a browser here under a name of its own."""
+    assert allowed_hosts(None) == HOSTS
+    assert allowed_hosts("10.0.0.7")[-1] == "10.0.0.7"
+    assert allowed_hosts("0.0.0.0")[-1] == socket.gethostname()
+    assert "*" not in allowed_hosts("0.0.0.0")
+
+
+def test_a_read_only_token_is_another_one_and_that_of_its_token() -> None:
+    assert len({_SECRET, Tokens(_SECRET).read_only, Tokens(_SECRET).cookie, Tokens("other").read_only}) == 4
+    assert Tokens(_SECRET).read_only == Tokens(_SECRET).read_only
