@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from presim.planner.space import Space
 from presim.planner.study import encode
 from presim.planner.trials.trial import Trial
 from presim.report import content
+from presim.report import json as result_json
 from presim.report.bars import SMALLEST_SHARE
 from presim.trace.job import Job
 from presim.trace.schema import Kind
@@ -309,3 +312,23 @@ def test_kernels_of_a_roofline_have_their_shape_and_module(client: TestClient, s
     products = [point for point in roof["points"] if point["name"] == "gemm"]
     assert all(len(point["shape"].split(" x ")) >= 3 for point in products)
     assert not [point["module"] for point in products if ".0." in point["module"]]
+
+
+def test_threads_may_read_their_first_result_at_once(shown: Shown, tmp_path: Path) -> None:
+    """In a new process, in which no type of results was used before: it ended with a segmentation fault."""
+    result_json.write(shown.evaluation.result, tmp_path / "a.json")
+    program = (
+        "import sys, threading\n"
+        "from pathlib import Path\n"
+        "from presim.view.saved.read import read\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "gate = threading.Barrier(4)\n"
+        "def look():\n"
+        "    gate.wait()\n"
+        "    read(Path(sys.argv[1]))\n"
+        "threads = [threading.Thread(target=look) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "a.json")]
+    assert subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
