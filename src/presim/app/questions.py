@@ -135,7 +135,7 @@ QUESTIONS = (
             ("Model", ("words",)),
             ("Cluster", ("gpu", "nodes", "gpus_per_node")),
             ("Batch", ("prompts", "samples", "prompt_tokens", "response")),
-            ("Placement", ("placement", "rollout_gpus", "staleness", "rollout_tp")),
+            ("Placement", ("placement", "rollout_gpus", "staleness", "engine_tp")),
             ("Trainer", ("tp", "pp", "dp_style")),
         ),
         (
@@ -150,7 +150,7 @@ QUESTIONS = (
             Change("gpu", "GPU", _GPUS),
             Change("prompts", "Prompts of a step", factors=(0.25, 0.5, 1, 2, 4)),
             Change("placement", "Placement"),
-            Change("rollout_tp", "Tensor parallelism of engines", _DEGREES[:4]),
+            Change("engine_tp", "Tensor parallelism of engines", _DEGREES[:4]),
             Change("tp", "Tensor parallelism of the trainer", _DEGREES[:4]),
         ),
         omitted=("html",),
