@@ -56,7 +56,7 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; while it works, lines on standard error say so."""
         is_server = ctx.params.get("listen") is not None or "port" in ctx.params
-        with working(ctx.command_path.partition(" ")[2], bool(ctx.params.get("quiet")) or is_server):
+        with working(f"{ctx.command_path.partition(' ')[2]} works", bool(ctx.params.get("quiet")) or is_server):
             return super().invoke(ctx)
 
 
