@@ -15,6 +15,7 @@ import msgspec
 
 from presim import result as results
 from presim.cli.main import cli
+from presim.cli.verb import show_all
 from presim.errors import MEANINGS
 from presim.report import json
 
@@ -37,6 +38,7 @@ def cli_reference() -> str:
 
 def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
     context = _context(command, name, parent)
+    show_all(context)
     yield command.get_help(context)
     if isinstance(command, click.Group):
         for child in command.list_commands(context):

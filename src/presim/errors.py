@@ -67,6 +67,10 @@ class HangError(InputError):
         )
 
 
+class MisfitError(InputError):
+    """The job needs more memory than its GPUs have, so that it cannot be predicted; the message says by how much."""
+
+
 def reason_of(error: Exception) -> str:
     """The error of one row, trial or file of several, in a sentence; a bug of presim with its line in the source."""
     if isinstance(error, PresimError):

@@ -5,6 +5,8 @@ axe-core is a development package of the page: `make app` installs it, and its t
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,12 @@ from typing import Literal
 import pytest
 import uvicorn
 
+from presim.app.guard import Tokens
+from presim.app.questions import QUESTIONS
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
+from presim.files import decode_json
 from presim.process.localhost import listening_socket
 from presim.report import json
 from presim.units import seconds
@@ -37,12 +42,14 @@ RESULTS = {  # name: words of its command
     " --cp 1 --ep 1 --shard 0 --reshard true --recompute none --dp-style fsdp2,zero1 --jobs 1",
     "deploy-1": "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo tpot:50",
     "training-1": "training compose-1.json --tokens 1e12 --runs 3",
+    "rl-1": "rl qwen3-8b --gpu h100-sxm --nodes 1 --prompts 8 --samples 4 --response 256",
 }
 PAGES = {  # address: what is there when it is drawn
     "": "project",
     "ask/compose": "ask",
     "ask/serve": "ask",
     "ask/import": "ask",
+    "ask/rl": "ask",
     "result/compose-1/summary": "summary",
     "result/compose-1/memory": "memory",
     "result/compose-1/communication": "communication",
@@ -50,6 +57,8 @@ PAGES = {  # address: what is there when it is drawn
     "result/serve-1/serving": "serving",
     "result/search-1/search": "search",
     "result/deploy-1/deployments": "deployments",
+    "result/rl-1/pools": "pools",
+    "result/rl-1/report": "report",
     "result/training-1/report": "report",
     "change/compose-1": "change",
     "compare/compose-1,compose-2": "compare",
@@ -59,7 +68,9 @@ PAGES = {  # address: what is there when it is drawn
 
 def served(state: State) -> Iterator[str]:
     listening = listening_socket(0, "--port")
-    server = uvicorn.Server(uvicorn.Config(application(state, TOKEN), log_level="warning", lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(application(state, TOKEN), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={TOKEN}#/"
@@ -213,6 +224,48 @@ def test_a_sweep_has_a_row_for_every_value(address: str, browser: Browser) -> No
     assert layout.faults(browser) == []
 
 
+def test_pools_have_a_block_for_every_phase_of_the_file(address: str, browser: Browser, folder: Path) -> None:
+    """As wide as its share of the time, and the tail of the rollout hatched."""
+    answer = decode_json((folder / "rl-1.json").read_bytes())
+    browser.resize(1280)
+    browser.open(f"{address}result/rl-1/pools", "light", ready("pools"))
+    widths = browser.value("[...document.querySelectorAll('.track > span')].map(block => block.style.width)")
+    end_s = max(span["end_s"] for span in answer["timeline"])
+    shares = [(span["end_s"] - span["start_s"]) / end_s for span in answer["timeline"]]
+    assert [float(width.rstrip("%")) / 100 for width in widths] == pytest.approx(shares, rel=1e-3)
+    assert browser.value("document.querySelectorAll('.tail').length") == (answer["figures"]["rollout_tail_s"] > 0)
+
+
+def test_load_curves_have_the_limit_and_the_knee(address: str, browser: Browser) -> None:
+    """A curve of each latency over nine rates; lines and their names are in the label of the chart."""
+    browser.resize(1280)
+    browser.open(f"{address}result/serve-1/load", "light", "!!document.querySelector('[data-load=done]')")
+    labels = browser.value("[...document.querySelectorAll('.chart')].map(chart => chart.getAttribute('aria-label'))")
+    assert labels == [
+        "Time to first token by rate, SLO 500 ms, knee, sustainable",
+        "Time per output token by rate, knee, sustainable",
+    ]
+    assert browser.value("document.querySelectorAll('[data-load] .scroll tbody tr').length") == 9
+    assert layout.faults(browser) == []
+
+
+def test_a_page_follows_what_happens_in_the_folder(empty: str, browser: Browser, folder: Path, tmp_path: Path) -> None:
+    """By the server's events: a file that comes is listed without a question of the page."""
+    browser.open(empty, "light", ready("project"))
+    shutil.copy(folder / "serve-1.json", tmp_path / "mine.json")
+    browser.wait("!!document.querySelector('[data-result=mine]')")
+
+
+def test_a_read_only_link_has_no_control_that_changes(address: str, browser: Browser) -> None:
+    page = address.replace(TOKEN, Tokens(TOKEN).read_only)
+    browser.open(page, "light", ready("project"))
+    assert "This link only shows" in browser.value("document.body.innerText")
+    assert browser.value("document.querySelectorAll('.questions, .job button, [aria-label^=Delete]').length") == 0
+    browser.open(f"{page}result/compose-1/summary", "light", ready("summary"))
+    texts = browser.value("[...document.querySelectorAll('.title .button')].map(button => button.textContent)")
+    assert texts == ["Report"]
+
+
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:
     browser.open(f"{address}result/compose-1/summary", "light", ready("summary"))
     browser.value("document.querySelector('[role=tab][aria-selected=true]').focus()")
@@ -241,3 +294,51 @@ def test_other_questions_reach_their_result(address: str, browser: Browser, ques
     browser.value("document.querySelector('button[type=submit]').click()")
     browser.wait("!!document.querySelector('.cards')")
     assert browser.value("document.querySelectorAll('.cards > div').length") >= 4
+
+
+# Each question: what stands in the folder before (words of the command line), and the fields that are set.
+WALKS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "compose": ((), {"sequence": "1024"}),
+    "serve": ((), {"requests": "40"}),
+    "search": ((), {"nodes": "1", "gpus_per_node": "2", "sequence": "512", "tensor": "1", "micro_batch": "1"}),
+    "deploy": ((), {"max_gpus": "1"}),
+    "rl": ((), {"nodes": "1", "prompts": "8", "response": "128"}),
+    "training": ((f"{RESULTS['compose-1']} --json base.json",), {"job": "base.json", "tokens": "1e10"}),
+    "simulate": ((f"{RESULTS['compose-1']} -q --save job",), {"directory": "job", "gpu": "b200"}),
+    "import": ((f"{RESULTS['compose-1']} -q --kineto traces",), {"files": "traces", "gpu": "h100-sxm"}),
+}
+
+
+def test_every_question_has_its_walk() -> None:
+    assert WALKS.keys() == {question.name for question in QUESTIONS}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("question", WALKS)
+def test_a_walk_from_an_empty_project_to_the_same_bytes_on_the_command_line(
+    question: str, browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before, fields = WALKS[question]
+    project, elsewhere = tmp_path / "project", tmp_path_factory.mktemp("elsewhere")
+    for folder in (project, elsewhere):
+        folder.mkdir(exist_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            assert [main.run(words.split()) for words in before] == [0] * len(before)
+    for address in served(State(project)):
+        browser.resize(1280)
+        browser.open(address, "light", ready("project"))
+        browser.value(f"document.querySelector('a[href=\"#/ask/{question}\"]').click()")
+        browser.wait(ready("ask"))
+        for name, value in fields.items():
+            set_field(browser, f"field-{name}", value)
+        browser.value("document.querySelector('button[type=submit]').click()")
+        browser.wait("!!document.querySelector('#pane [data-ready]') || !!document.querySelector('[role=alert]')")
+        assert browser.value("document.querySelector('[role=alert]')?.textContent ?? ''") == ""
+        command = browser.value("document.querySelector('.copied pre').textContent")
+        assert layout.faults(browser) == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(elsewhere)
+        assert main.run([*shlex.split(command)[1:], "-q"]) == 0
+    name = shlex.split(command)[-1]
+    assert (elsewhere / name).read_bytes() == (project / name).read_bytes()

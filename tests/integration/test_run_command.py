@@ -76,7 +76,7 @@ def test_one_process_can_be_any_rank_of_any_world(rank: int, world: int, tmp_pat
     options = ("--gpu", "h100-sxm", "--world-size", str(world), "--rank", str(rank), "--save", tmp_path / "t")
     ended = presim("run", *options, "-q", tmp_path / "rank.py")
     assert (ended.returncode, ended.stdout) == (0, f"{rank} {world} {rank % 8} {rank // 8}\n")
-    looked = json.loads(presim("trace", "--json", tmp_path / "t").stdout)
+    looked = json.loads(presim("trace", "--json", "-", tmp_path / "t").stdout)
     kinds = {(one["kind"], one["bytes"], one["group_size"]) for one in looked["summary"]["collectives"]}
     assert ("all_reduce", (4 << 20) + 4, world) in kinds  # four bytes are the barrier
     assert ("all_gather", 8 << 20, 2) in kinds

@@ -123,7 +123,7 @@ def test_the_page_is_used_by_the_keyboard_alone(address: tuple[str, Shown], brow
     while "canvas" not in reached and len(reached) < 8:
         browser.press("Tab")
         reached.append(browser.value("document.activeElement.id"))
-    assert reached == ["ranks", "whole", "canvas"]
+    assert reached == ["ranks", "whole", "find", "canvas"]
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     while not browser.value("picture.hits.length"):
         before = browser.value("picture.asked")
@@ -131,6 +131,19 @@ def test_the_page_is_used_by_the_keyboard_alone(address: tuple[str, Shown], brow
         browser.wait(f"picture.asked > {before} && picture.data.to === Math.round(picture.view[1])")
     browser.press("n")
     assert re.search(r"\d (ns|us|ms|s)$", browser.value("document.getElementById('under').textContent"))
+
+
+def test_work_is_found_in_the_timeline(address: tuple[str, Shown], browser: Browser) -> None:
+    """Enter goes to the next work with a name, framed, and says how many there are."""
+    browser.open(f"{address[0]}#timeline", "light", ready("timeline"))
+    browser.value("document.getElementById('find').value = 'all_gather'; document.getElementById('find').focus()")
+    browser.press("Enter")
+    browser.wait("document.getElementById('found').textContent.includes('in all')")
+    first = browser.value("picture.found.from")
+    browser.press("Enter")
+    browser.wait(f"picture.found.from > {first}")
+    assert browser.value("picture.view[0] < picture.found.from && picture.found.to < picture.view[1]")
+    assert browser.console == []
 
 
 def test_everything_has_a_name_for_a_screen_reader(address: tuple[str, Shown], browser: Browser) -> None:

@@ -139,6 +139,7 @@ MAY_IMPORT = {
     "app": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
         *(f"presim.{part}" for part in ("report", "view", "cli", "evaluation.options", "verbs.simulate")),
+        "presim.post_training.answer",
         "presim.studies.saved_jobs",
     },
     "api": {

@@ -9,6 +9,7 @@ import msgspec
 
 from presim.planner.study import Answer
 from presim.planner.trials.trial import format_value
+from presim.post_training.answer import RlAnswer
 from presim.report import content
 from presim.result import Result
 from presim.result.training import Projection
@@ -26,6 +27,8 @@ class Figure(msgspec.Struct, frozen=True):
     remark: str = ""
     better: int = 0  # 1: larger is better; -1: smaller is better
     unit: str = ""  # of the number
+    low: float | None = None  # of its 80 % interval; None: it has none
+    high: float | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -82,6 +85,7 @@ def _memory(used_bytes: int, remark: str = "") -> Figure:
     return Figure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:.1f} GiB", remark, -1, "GiB")
 
 
+_TAIL = "after half of the engines are done"
 _LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
 _SERVING_RATES = (("output_throughput", "output tokens per second"), ("request_throughput", "requests per second"))
 
@@ -94,8 +98,9 @@ def _of_serving(document: dict[str, Any]) -> Summary:
         for level, statistic in (("mean", "mean"), ("p99", "p99")):
             name = f"{level}_{key}_ms"
             if served.get(name) is not None:
-                remark = _interval(intervals.get(name), " ms")
-                figures.append(Figure(name, f"{label}, {statistic}", served[name], _ms(served[name]), remark, -1, "ms"))
+                remark, text = _interval(intervals.get(name), " ms"), _ms(served[name])
+                low, high = intervals.get(name) or (None, None)
+                figures.append(Figure(name, f"{label}, {statistic}", served[name], text, remark, -1, "ms", low, high))
     for name, label in _SERVING_RATES:
         if served.get(name) is not None:
             figures.append(Figure(name, label, served[name], _number(served[name]), _interval(intervals.get(name)), 1))
@@ -187,6 +192,27 @@ def _of_training(projection: Projection) -> Summary:
     return Summary(f"{projection.script}, {count(projection.tokens)} tokens", "", projection.cluster, figures)
 
 
+def _of_rl(answer: RlAnswer) -> Summary:
+    step = answer.figures
+    interval = seconds_range(step.step_time_low_s, step.step_time_high_s)
+    figures = [
+        Figure("step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
+        _rate("tokens_per_gpu", "trained tokens/s per GPU", step.tokens_per_s_per_gpu),
+        _rate("responses", "responses per second", step.responses_per_s),
+        Figure("idle", "engines idle in rollouts", step.rollout_idle_share, percent(step.rollout_idle_share), "", -1),
+        Figure("tail", "tail of the rollouts", step.rollout_tail_s, seconds(step.rollout_tail_s), _TAIL, -1, "s"),
+        Figure("staleness", "staleness", step.mean_staleness, f"{step.mean_staleness:.2f} steps", "mean", -1),
+    ]
+    if step.kWh is not None:
+        figures.append(Figure("energy", "energy of a step", step.kWh, f"{three_digits(step.kWh)} kWh", "", -1))
+    if step.money_per_thousand_steps is not None:
+        money = step.money_per_thousand_steps
+        figures.append(Figure("money", "price of 1,000 steps", money, three_digits(money), "", -1))
+    gpus = sum(pool.gpus for pool in answer.pools)
+    cluster = f"{gpus:,} x {answer.gpu}, {answer.placement}"
+    return Summary(f"{answer.algorithm} on {answer.model}", answer.gpu, cluster, figures)
+
+
 def _interval(bounds: Iterable[float] | None, unit: str = "") -> str:
     return " to ".join(_number(bound) for bound in bounds) + unit if bounds else ""
 
@@ -205,4 +231,5 @@ _SUMMARIES: dict[str, Callable[[Any], Summary]] = {
     "search": _of_search,
     "deployments": _of_deployments,
     "training": _of_training,
+    "rl": _of_rl,
 }

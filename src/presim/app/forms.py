@@ -87,7 +87,7 @@ def _suggestions(name: str) -> dict[str, list[str]]:
 
     return {
         "model": model.names() if name in ("serve", "deploy") else list(named_models()),
-        "words": list(named_models()),
+        "words": model.names() if name == "rl" else list(named_models()),
         **{field: catalogue.ids(kind) for field, kind in (("gpu", Gpu), ("node", Node), ("fabric", Fabric))},
         "gpus": catalogue.ids(Gpu),
     }

@@ -12,6 +12,7 @@ import msgspec
 
 import presim
 from presim.app import words
+from presim.app.answers import JobLog, JobStatus, Overview, QuestionLine, Result, Row
 from presim.app.figures import Summary, summary_of
 from presim.app.forms import Form, form_of
 from presim.app.jobs import Job, Jobs
@@ -31,19 +32,6 @@ from presim.view.saved.read import SavedResult, read
 from presim.view.saved.show import page
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A result in the list of the project."""
-
-    name: str
-    kind: str
-    question: str
-    command: str
-    version: str
-    date: str
-    summary: Summary
-    problem: str = ""  # why it cannot be read
-
-
 class State:
     """The state of an app: nothing but its folder and the processes that it has started."""
 
@@ -59,18 +47,18 @@ class State:
         self.jobs.close()
         self.what_if.close()
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self, *, may_change: bool = True) -> Overview:
         """The folder, the questions, the jobs of this session and the results, newest first."""
-        jobs = self.jobs.all()
-        return {
-            "folder": str(self.project.folder),
-            "version": presim.__version__,
-            "processes": self.jobs.most_running,
-            "questions": [{"name": entry.name, "title": entry.title, "summary": entry.summary} for entry in QUESTIONS],
-            "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
-            "saved_jobs": self.timelines.names(),
-            "results": [self.row(name) for name in self._names()],
-        }
+        return Overview(
+            str(self.project.folder),
+            presim.__version__,
+            self.jobs.most_running,
+            may_change,
+            [QuestionLine(entry.name, entry.title, entry.summary) for entry in QUESTIONS],
+            [self._job(job) for job in reversed(self.jobs.all()) if job.state != "done"],
+            self.timelines.names(),
+            [self.row(name) for name in self._names()],
+        )
 
     def form(self, name: str) -> Form:
         """The form of a question, with the folder's own files among the suggestions.
@@ -97,7 +85,7 @@ class State:
             return Row(name, "", *about, Summary("", "", "", []), str(error))
         return Row(name, kind, *about, summary)
 
-    def start(self, question_name: str, values: Values) -> dict[str, Any]:
+    def start(self, question_name: str, values: Values) -> JobStatus:
         """Queue the command of a form's values.
 
         Raises:
@@ -110,7 +98,7 @@ class State:
             parts = words.words(question_name, values, f"{name}.json")
             return self._job(self.jobs.start(question_name, parts, name))
 
-    def job(self, name: str) -> dict[str, Any]:
+    def job(self, name: str) -> JobLog:
         """A job with its log, and by option what its command said if it failed.
 
         Raises:
@@ -124,10 +112,10 @@ class State:
         if job.state == "failed":
             sentence = last_sentence(log)
             errors = {option_of(job.question, sentence, self.project.origin(name).values): sentence}
-        return {**self._job(job), "log": log, "errors": errors}
+        return JobLog(**msgspec.structs.asdict(self._job(job)), log=log, errors=errors)
 
-    def result(self, name: str) -> dict[str, Any]:
-        """A result with its panes, and the values that its question was question_name with.
+    def result(self, name: str) -> Result:
+        """A result with its panes, and the values that its question was asked with.
 
         Raises:
             InputError: it cannot be read.
@@ -135,13 +123,13 @@ class State:
         row, origin = self.row(name), self.project.origin(name)
         if row.problem:
             raise InputError(row.problem)
-        return {
-            **msgspec.to_builtins(row),
-            "panes": list(self._panes(name)),
-            "is_changeable": bool(origin.question) and bool(question(origin.question).changes),
-            "values": origin.values,
-            "log": self.project.log(name),
-        }
+        return Result(
+            **msgspec.structs.asdict(row),
+            panes=list(self._panes(name)),
+            is_changeable=bool(origin.question) and bool(question(origin.question).changes),
+            values=origin.values,
+            log=self.project.log(name),
+        )
 
     def pane(self, name: str, pane: str) -> dict[str, Any]:
         """The data of a pane of a result.
@@ -206,16 +194,10 @@ class State:
     def _panes(self, name: str) -> Mapping[str, Pane]:
         return panes_of(self._read(name))
 
-    def _job(self, job: Job) -> dict[str, Any]:
-        return {
-            "name": job.name,
-            "question": job.question,
-            "command": words.command(job.parts),
-            "state": job.state,
-            "seconds": job.seconds,
-            "exit_code": job.exit_code,
-            "progress": last_line(self.project.log(job.name)) if job.state == "running" else "",
-        }
+    def _job(self, job: Job) -> JobStatus:
+        progress = last_line(self.project.log(job.name)) if job.state == "running" else ""
+        command = words.command(job.parts)
+        return JobStatus(job.name, job.question, command, job.state, job.seconds, job.exit_code, progress)
 
 
 @functools.lru_cache(maxsize=128)

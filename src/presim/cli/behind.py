@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from presim.cli.verb import Verb
 
-class CommandBehind(click.Command):
+
+class CommandBehind(Verb):
     """A click command; everything after ``--`` is the user's command and is passed on unchanged."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,14 +10,16 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
+from presim.cli.report_options import Report, report_options
 from presim.cli.serving_inputs import plan_of
 from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options
+from presim.cli.verb import VerbGroup
 from presim.process.interrupts import noted
 
 _WHOLE = "nothing is written, because the calibration was not fitted to its end"
 
 
-@click.group("calibrate")
+@click.group("calibrate", cls=VerbGroup)
 def command() -> None:
     """Correct predictions with your own measurement."""
 
@@ -81,7 +83,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     help="Same as in `presim import`.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new cluster file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
+@report_options
 def job(
     run: tuple[str, ...],
     trace: str | None,
@@ -89,7 +91,6 @@ def job(
     step: int | None,
     missing: Any,
     out: Path,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Fit a cluster description to your own RUN and write a new file for --cluster.
@@ -103,6 +104,7 @@ def job(
     from presim.studies.calibrate import show as report
     from presim.studies.calibrate.correct_cluster import calibrate_job
 
+    delivery = Report.pop_from(options)
     parts.check_new(out)
     with noted(_WHOLE):
         calibration = calibrate_job(
@@ -110,4 +112,4 @@ def job(
         )
     parts.write(calibration.cluster, out, f"presim calibrate job {' '.join(Path(path).name for path in run)}")
     content = report.report(calibration, str(out))
-    click.echo(report.encode(content).decode() if as_json else report.text(content), nl=not as_json)
+    delivery.deliver("calibration", content, report.encode(content))

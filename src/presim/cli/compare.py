@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from presim.cli.verb import Verb
 from presim.process.interrupts import noted
 
 _NOTHING = "nothing is compared, because fewer than two results were there"
 
 
-@click.command("compare")
+@click.command("compare", cls=Verb)
 @click.argument("jobs", nargs=-1, required=True, metavar="A [B...]")
 @click.option(
     "--with",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
-from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.verb import Verb
+
+if TYPE_CHECKING:
+    from presim.errors import ExitCode
 
 _DTYPE = "bfloat16"  # of composed graphs
 
@@ -136,7 +140,7 @@ def _plan_options(function: Any) -> Any:
     return function
 
 
-@click.command("compose")
+@click.command("compose", cls=Verb)
 @click.argument("model", shell_complete=completion.trained_models)
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")
@@ -209,7 +213,7 @@ def command(
     precision: str | None,
     framework_args: str | None,
     **options: Any,
-) -> None:
+) -> int:
     """Predict the training of MODEL from a parallelism plan, without running a program.
 
     MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
@@ -232,13 +236,13 @@ def command(
         _check_write(folder, like)
     if like is not None:
         _check_like(framework, {"--precision": precision, "--framework-args": framework_args})
-        _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
-        return
+        return _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
     plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
     program = {"framework": framework, "precision": precision, "overrides": _words(framework_args), "dtype": dtype}
-    _deliver_plan(outputs, model, plan, set_fields, evaluated, program, save)
+    code = _deliver_plan(outputs, model, plan, set_fields, evaluated, program, save)
     if folder is not None:
         _write(model, plan, evaluated, folder)
+    return code
 
 
 def _deliver_comparison(
@@ -250,18 +254,19 @@ def _deliver_comparison(
     plan_file: str | None,
     dtype: str,
     save: str | None,
-) -> None:
-    """Compose what a capture ran, and report how they agree."""
+) -> ExitCode:
+    """Compose what a capture ran, report how they agree, and return the code of the composed job."""
     from presim.report import agreement as report
     from presim.verbs.compose import compose_like
 
     evaluation, agreement = compose_like(model, like, plan_fields, options, plan_file=plan_file, dtype=dtype, save=save)
     if outputs.json_file == "-":
         sys.stdout.buffer.write(report.encode(agreement))
-        return
+        return exit_code(evaluation.result)
     outputs.deliver(evaluation, report=False)
     if not outputs.quiet:
         report.write(agreement)
+    return exit_code(evaluation.result)
 
 
 def _check_like(framework: str, options: dict[str, str | None]) -> None:
@@ -293,14 +298,15 @@ def _deliver_plan(
     options: Any,
     program: dict[str, Any],
     save: str | None,
-) -> None:
-    """Predict the plan, and report. ``program``: who runs it, as arguments of `predict_plan`."""
+) -> ExitCode:
+    """Predict the plan, report, and return its code. ``program``: who runs it, as arguments of `predict_plan`."""
     from presim.cli.progress import progress
     from presim.verbs.compose_plan import predict_plan
 
     with progress(outputs.quiet, lines=True) as say:
         evaluation = predict_plan(model, plan, named_fields, options, **program, save=save, progress=say)
     outputs.deliver(evaluation)
+    return exit_code(evaluation.result)
 
 
 def _check_write(folder: str, like: str | None) -> None:

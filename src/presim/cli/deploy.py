@@ -11,6 +11,7 @@ from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
+from presim.cli.verb import Verb
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 
 
-@click.command("deploy")
+@click.command("deploy", cls=Verb)
 @click.argument("model")
 @click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="GPU to consider; repeatable.")
 @click.option("--input", "prompt", help="Prompt tokens: N, N~SPREAD or a file; default: 1024.")
@@ -77,6 +78,7 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
     type=click.Choice(("vllm", "sglang", "dynamo")),
     help="Router before several engines in these files; default: the engine's own.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
@@ -106,7 +108,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
         write_file(options["csv_file"], record.table(decision.document))
     if options["html_file"]:
         write_file(options["html_file"], page.render(decision.document).encode())
-    if options["json_file"] != "-":
+    if not options["quiet"] and options["json_file"] != "-":
         click.echo(record.text(decision.document))
     return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)
 

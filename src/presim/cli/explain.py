@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
+from presim.cli.report_options import Report, report_options
 from presim.process.interrupts import noted
 
 
@@ -37,11 +37,8 @@ from presim.process.interrupts import noted
     help="Framework for --confirm without a COMMAND.",
 )
 @click.option("--study", metavar="FILE", help="Store finished captures, and resume from them.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
-def command(
-    directory: str, model: str | None, plan_file: str | None, json_file: str | None, quiet: bool, **options: Any
-) -> None:
+@report_options
+def command(directory: str, model: str | None, plan_file: str | None, **options: Any) -> None:
     """Show what limits the job in DIR, which `presim run --save` wrote, and what would help.
 
     Every candidate is simulated. The list is sorted by gain and shows the options that reproduce each result. With
@@ -50,29 +47,19 @@ def command(
     --confirm and --vary capture candidates on the real program and show that gain beside the composed one. A COMMAND
     behind `--` has placeholders, e.g. `train.py --mbs {mbs}`; without one, --confirm writes the files of a framework.
     """
-    from presim.cli import partial_results
     from presim.cli.progress import progress
     from presim.evaluation.options import EvaluationOptions
-    from presim.files import check_writable, write_file
     from presim.report import explanation as report
     from presim.studies.explain.confirm import CaptureOptions
     from presim.studies.saved_jobs import explain_job
+    from presim.view.saved.read import INTERRUPTED
 
-    if json_file is not None and json_file != "-":
-        check_writable(json_file)
+    delivery = Report.pop_from(options)
     captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}
     capture_options = CaptureOptions(command=click.get_current_context().obj or [], **captures)
-    with progress(quiet) as say, noted("nothing is written, because the job itself was not simulated"):
+    with progress(delivery.quiet) as say, noted("nothing is written, because the job itself was not simulated"):
         answer = explain_job(
             directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=capture_options,
             progress=say, keeps_finished=True,
         )  # fmt: skip
-    if json_file == "-":
-        sys.stdout.buffer.write(report.encode(answer))
-    elif json_file:
-        write_file(json_file, report.encode(answer))
-    if not quiet and json_file != "-":
-        if answer.partial:
-            partial_results.write("explanation", answer)
-        else:
-            report.write(answer)
+    delivery.deliver("explanation", answer, report.encode(answer), INTERRUPTED if answer.partial else "")

@@ -8,12 +8,13 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 from presim.process.interrupts import noted
 
 _WHOLE = "nothing is written, because a cluster file holds the fit of all measurements"
 
 
-@click.command("fit")
+@click.command("fit", cls=Verb)
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
 @click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is a cluster file.")
 @click.option(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from typing import Any
 
 import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.report_options import Report, report_options
+from presim.cli.verb import VerbGroup
 
 
-class _ModelFirst(click.Group):
+class _ModelFirst(VerbGroup):
     """``presim graph MODEL`` is ``presim graph take MODEL``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -65,11 +67,12 @@ def take_(model: str, out: str, dtype: str) -> None:
 )
 @click.option("--depth", type=number(quantities.LEVELS), default=3, show_default=True, help="Depth of the module tree.")
 @click.option("--plot", metavar="FILE", help="Draw the forward pass of one block as SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
-def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as_json: bool) -> None:
+@report_options
+def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, **options: Any) -> None:
     """Show FLOPs, bytes and parameters of the modules in GRAPH, for one batch and sequence length."""
     from presim.composition.graph import store, summary
 
+    report = Report.pop_from(options)
     graph = store.load(model)
     if plot is not None:
         from presim.composition.graph.plot import svg
@@ -77,7 +80,4 @@ def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as
 
         write_file(plot, svg(graph, batch, sequence).encode())
     content = summary.GraphSummary(summary.by_module(graph, batch, sequence, depth))
-    if as_json:
-        sys.stdout.buffer.write(summary.encode(content))
-    else:
-        summary.write(content)
+    report.deliver("graph-summary", content, summary.encode(content))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from presim.cli.report_options import Report, report_options
+from presim.cli.verb import VerbGroup
 
 if TYPE_CHECKING:
     from presim.hardware.network.topology import Topology
     from presim.hardware.schema import Sourced
 
 
-@click.group("hardware")
+@click.group("hardware", cls=VerbGroup)
 def hardware() -> None:
     """List GPUs, node types and fabrics, or show one with its sources."""
 
@@ -20,8 +23,8 @@ command = hardware
 
 
 @hardware.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def list_(as_json: bool) -> None:
+@report_options
+def list_(**options: Any) -> None:
     """List the GPUs, node types and fabrics of the catalogue.
 
     You can use a TOML file of your own instead of any of them; `presim hardware show ID --toml` prints one to start
@@ -30,45 +33,42 @@ def list_(as_json: bool) -> None:
     from presim.hardware import fabrics, gpus, nodes
     from presim.report import hardware as report
 
+    delivery = Report.pop_from(options)
     content = report.Catalogue(tuple(gpus()), tuple(nodes()), tuple(fabrics()))
-    if as_json:
-        click.echo(report.encode(content), nl=False)
-    else:
-        report.write_catalogue(content)
+    delivery.deliver("hardware", content, report.encode(content))
 
 
 @hardware.command("show")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with presim's internal units.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print its TOML file, to start your own from.")
 @click.option(
     "--plot", metavar="FILE", help="Draw its links as an SVG: a cluster's network, two nodes, or a fabric of four."
 )
-def show(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
+@report_options
+def show(name: str, as_toml: bool, plot: str | None, **options: Any) -> None:
     """Show one GPU, node type or fabric, every figure with its source, or the network of a cluster's file.
 
     NAME is an id, an alias, or the path of a TOML file, which is also checked.
     """
-    if as_json and as_toml:
-        raise click.UsageError("--json and --toml exclude each other; use one")
+    delivery = Report.pop_from(options)
+    if as_toml and (delivery.json_file or delivery.html):
+        raise click.UsageError(f"{'--json' if delivery.json_file else '--html'} and --toml exclude each other; use one")
     from presim.hardware.network.drawn import is_cluster, network_of_part
     from presim.report import hardware as report
 
     if is_cluster(name):
-        _show_cluster(name, as_json, as_toml, plot)
+        _show_cluster(name, as_toml, plot, delivery)
         return
     part = _find(name)
     if plot:
         _draw(network_of_part(name, part), plot)
-    if as_json:
-        click.echo(report.encode(part), nl=False)
-    elif as_toml:
+    if as_toml:
         _print_toml(name, type(part))
     else:
-        report.write_part(part)
+        delivery.deliver(type(part).__name__.lower(), part, report.encode(part))
 
 
-def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
+def _show_cluster(name: str, as_toml: bool, plot: str | None, delivery: Report) -> None:
     from presim.hardware.network.drawn import network_of_cluster
     from presim.report import hardware as report
 
@@ -76,14 +76,12 @@ def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> 
     if plot:
         _draw(topology, plot)
     content = report.encode_cluster(cluster, report.ClusterSize(len(topology.names), topology.links))
-    if as_json:
-        click.echo(content, nl=False)
-    elif as_toml:
+    if as_toml:
         _print_toml(name, type(cluster.gpu))
     else:
         from presim.files import decode_json
 
-        click.echo(report.cluster_text(decode_json(content)))
+        delivery.deliver("cluster", decode_json(content), content)
 
 
 def _draw(topology: Topology, file: str) -> None:

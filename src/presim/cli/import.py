@@ -10,9 +10,10 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.verb import Verb
 
 
-@click.command("import")
+@click.command("import", cls=Verb)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--out", required=True, metavar="DIR", help="Folder for the job, for `presim simulate` and others.")
 @click.option(

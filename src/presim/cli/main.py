@@ -9,12 +9,16 @@ with early_interrupt.EarlyInterrupt():
     import importlib
     import sys
     from collections.abc import Iterator
-    from typing import Any, TypeGuard
+    from typing import TYPE_CHECKING, Any, TypeGuard
 
     import click
 
-    from presim.cli import streams, surroundings
+    from presim.cli import progress, streams, surroundings
+    from presim.cli.verb import VerbGroup
     from presim.process import compiled_loops, interrupts
+
+if TYPE_CHECKING:
+    from presim.errors import PresimError
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
 VERBS = {
@@ -70,7 +74,7 @@ def _broken_pipes_named() -> Iterator[None]:
         raise _ReaderLeftError from error
 
 
-class Verbs(click.Group):
+class Verbs(VerbGroup):
     """A group with one command per module ``presim.cli.VERB``, imported on first use."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
@@ -136,6 +140,7 @@ def main(args: list[str] | None = None) -> None:
     early_interrupt.delivered_again()
     interrupts.install()
     streams.prepare()
+    progress.announce_verbs()
     compiled_loops.announce_with(lambda text: click.echo(f"presim: {text}", err=True))
     code = run(args)
     early_interrupt.until_exit()
@@ -144,7 +149,7 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    from presim.errors import ExitCode, HangError, InternalError, PresimError
+    from presim.errors import PresimError
 
     interrupts.taken()
     try:
@@ -161,9 +166,7 @@ def run(args: list[str] | None = None) -> int:
         return error.exit_code
     except PresimError as error:
         click.echo(f"presim: {surroundings.brief(str(error))}", err=True)
-        if isinstance(error, InternalError):
-            return ExitCode.BUG
-        return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
+        return _exit_code(error)
     except (KeyboardInterrupt, click.Abort) as error:
         with contextlib.suppress(OSError):  # a closed terminal
             note = interrupts.note_of(error)
@@ -178,6 +181,13 @@ def run(args: list[str] | None = None) -> int:
         return _BROKEN_PIPE  # rich exits this way
     except (OSError, MemoryError) as error:
         return _stdout_failed(error) if _is_of_stdout(error) else _refused(error)
+
+
+def _exit_code(error: PresimError) -> int:
+    from presim.errors import ExitCode, HangError, InternalError, MisfitError
+
+    codes = {InternalError: ExitCode.BUG, HangError: ExitCode.HANGS, MisfitError: ExitCode.DOES_NOT_FIT}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), ExitCode.UNUSABLE)
 
 
 def _is_of_stdout(error: OSError | MemoryError) -> TypeGuard[OSError]:

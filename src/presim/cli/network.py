@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from presim.cli.options import cluster_options
+from presim.cli.report_options import Report, report_options
+from presim.cli.verb import VerbGroup
 
 if TYPE_CHECKING:
     from presim.hardware.network.topology import Topology
 
 
-class _FileFirst(click.Group):
+class _FileFirst(VerbGroup):
     """``presim network FILE`` is ``presim network show FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -61,8 +63,8 @@ command = network
     help="Refuse a collective whose simulation would take more, e.g. 2h,64GiB; default: 10min,8GiB.",
 )
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
+@report_options
+def show_(file: str, plot: str | None, **query: Any) -> None:
     """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
 
     FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), SimAI, NCCL
@@ -72,6 +74,7 @@ def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     from presim.hardware.network import answer
     from presim.hardware.network.open import open_network
 
+    report = Report.pop_from(query)
     if plot:
         check_writable(plot)
     topology = open_network(file)
@@ -85,7 +88,7 @@ def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
         from presim.hardware.network.plot import svg
 
         write_file(plot, svg(topology).encode())
-    click.echo(answer.encode(content) if as_json else answer.text(content))
+    report.deliver("network", content, answer.encode(content))
 
 
 @network.command("explain")

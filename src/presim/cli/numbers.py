@@ -12,6 +12,8 @@ _LONGEST = 400  # characters of a number; Python reads integers of up to 4,300 d
 class Whole(click.IntRange):
     """A whole number."""
 
+    name = "n"
+
     def __init__(self, quantity: Quantity) -> None:
         super().__init__(int(quantity.least), int(quantity.greatest))
         self.quantity = quantity
@@ -34,7 +36,7 @@ class Whole(click.IntRange):
 class LengthOrAuto(Whole):
     """A number of tokens, or ``auto``, which is -1 as in vLLM."""
 
-    name = "integer or auto"
+    name = "n|auto"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number that a word means; -1 for ``auto``."""
@@ -48,6 +50,8 @@ class LengthOrAuto(Whole):
 
 class Real(click.FloatRange):
     """A number that may have a fraction."""
+
+    name = "x"
 
     def __init__(self, quantity: Quantity) -> None:
         super().__init__(quantity.least, quantity.greatest, min_open=quantity.is_open)

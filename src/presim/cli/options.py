@@ -145,10 +145,10 @@ _FILE_NAMES = {  # example file names for error messages
 }
 
 
-def _file(context: click.Context, option: click.Parameter, word: str | None) -> str | None:
-    """Check the value of an option that writes a file.
+def file_name(context: click.Context, option: click.Parameter, word: str | None) -> str | None:
+    """The value of an option that writes a file.
 
-    ``--json`` takes no value in some verbs, so users may write the script or trace right after it by mistake.
+    A script or trace right after the option was not meant as its value.
     """
     if word is None or word == "-":
         return word
@@ -167,7 +167,7 @@ def _file(context: click.Context, option: click.Parameter, word: str | None) -> 
 
 def output_options(function: _Function) -> _Function:
     """``--json --html --perfetto --memory-snapshot --tokens --quiet``: output of the result."""
-    named = functools.partial(click.option, metavar="FILE", callback=_file)
+    named = functools.partial(click.option, metavar="FILE", callback=file_name)
     for option in reversed(
         (
             named("--json", "json_file", help="Write the result as JSON; - writes to standard output."),

@@ -10,6 +10,7 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
+from presim.cli.verb import Verb
 from presim.errors import ExitCode, InputError
 from presim.process.interrupts import caught, noted
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from presim.serving.prompts.prefill import Prefilled
 
 
-@click.command("prefill")
+@click.command("prefill", cls=Verb)
 @click.argument("model")
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Plan the prefill of prompts of MODEL that ranks split along the sequence.
 
@@ -115,7 +117,7 @@ def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[st
         write_file(options["html"], record.render(planned, content).encode())
     if options["json_file"]:
         deliver(record.encode(content), options["json_file"])
-    if options["json_file"] != "-":
+    if not options["quiet"] and options["json_file"] != "-":
         if content["partial"]:
             partial_results.write("prefill", content)
         else:

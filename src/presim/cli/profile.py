@@ -8,10 +8,11 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 from presim.process.interrupts import noted
 
 
-@click.command("profile")
+@click.command("profile", cls=Verb)
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the table.")
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="DIR", help="Measure the operators of this saved trace."

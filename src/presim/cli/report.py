@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from presim.cli.verb import Verb
 
-@click.command("report")
+
+@click.command("report", cls=Verb)
 @click.argument("result", metavar="RESULT.json|DIR", type=click.Path(path_type=Path))
 @click.option("--html", metavar="FILE", help="Write the report as one self-contained HTML page instead of printing it.")
 @click.option("--modules", is_flag=True, help="Print the peak memory of each module, and what was alive at it.")

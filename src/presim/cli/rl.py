@@ -10,6 +10,7 @@ from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options
 from presim.cli.serving_options import add_options
+from presim.cli.verb import Verb
 
 _BATCH = (
     click.option("--prompts", type=number(quantities.BATCH), default=512, show_default=True, help="Prompts of a step."),
@@ -204,7 +205,7 @@ _OTHERS = (
 )
 
 
-@click.command("rl")
+@click.command("rl", cls=Verb)
 @click.argument("words", nargs=-1, metavar="[MODEL] [KEY=VALUE]...")
 @click.option(
     "--from",

@@ -10,9 +10,10 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.verb import Verb
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=Verb, context_settings={"allow_interspersed_args": False})
 @cluster_options
 @click.option(
     "--ranks",

@@ -249,7 +249,7 @@ def _exit_code(answer: Any) -> int:
 
     if answer.best:
         return ExitCode.STANDS
-    misfit = any(trial.figures is not None for trial in answer.trials)
+    misfit = any(trial.figures is not None or trial.lacks_bytes is not None for trial in answer.trials)
     return ExitCode.DOES_NOT_FIT if misfit else ExitCode.UNUSABLE
 
 

@@ -12,13 +12,14 @@ from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.serving_inputs import deployment_of, workload_of
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
+from presim.cli.verb import Verb
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
     from presim.serving.engines.real import Engine
 
 
-@click.command("serve")
+@click.command("serve", cls=Verb)
 @click.argument("model", shell_complete=completion.served_models)
 @click.option(
     "--gpu",

@@ -9,9 +9,10 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.verb import Verb
 
 
-@click.command("simulate")
+@click.command("simulate", cls=Verb)
 @click.argument("directory", metavar="DIR")
 @cluster_options
 @click.option(

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import sys
+from typing import Any
 
 import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.report_options import Report, report_options
+from presim.cli.verb import Verb
 
 
-@click.command("trace")
+@click.command("trace", cls=Verb)
 @click.argument("directory", metavar="DIR")
 @click.option("--rank", type=number(quantities.RANK), metavar="R", help="Captured rank to show. Default: the lowest.")
 @click.option("--entries", metavar="A:B", help="Also list entries A up to, not including, B.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
-def command(directory: str, rank: int | None, entries: str | None, as_json: bool) -> None:
+@report_options
+def command(directory: str, rank: int | None, entries: str | None, **options: Any) -> None:
     """Inspect the trace in DIR: counts, signatures, streams, collectives, and single entries."""
     from presim.report import trace_view
     from presim.trace import store
 
+    report = Report.pop_from(options)
     entry_range = _range(entries)
     job = store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
     if entry_range is not None and entry_range.start >= len(trace):
         raise click.BadParameter(f"{entries!r} begins after the last of {len(trace)} entries", param_hint="--entries")
     content = trace_view.view(trace, entry_range)
-    if as_json:
-        sys.stdout.buffer.write(trace_view.encode(content))
-    else:
-        trace_view.write(content)
+    report.deliver("trace-view", content, trace_view.encode(content))
 
 
 def _range(text: str | None) -> slice | None:

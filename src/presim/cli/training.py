@@ -9,10 +9,11 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 from presim.process.interrupts import noted
 
 
-@click.command("training")
+@click.command("training", cls=Verb)
 @click.argument("job", metavar="JOB")
 @click.option(
     "--tokens", type=number(quantities.TRAINING_TOKENS), required=True, metavar="N", help="Token budget, e.g. 15e12."

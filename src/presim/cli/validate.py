@@ -11,6 +11,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 from presim.process.interrupts import caught
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from presim.validation.runs import Providers
 
 
-@click.command("validate")
+@click.command("validate", cls=Verb)
 @click.argument("table", metavar="[CASES.csv]", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--out",

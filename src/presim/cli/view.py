@@ -8,9 +8,10 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.cli.verb import Verb
 
 
-@click.command("view")
+@click.command("view", cls=Verb)
 @click.argument("names", nargs=-1, required=True, metavar="DIR|RESULT.json...")
 @click.option("--port", type=number(quantities.PORT), default=0, help="Port on this machine; default: a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 
 from presim.composition.graph.schema import OperatorGraph
-from presim.errors import InputError
+from presim.errors import MisfitError
 from presim.models.description import elements
 from presim.post_training.job import RlJob
 from presim.post_training.training import TrainingPrices
@@ -123,14 +123,14 @@ def check(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
     """The phases' memory.
 
     Raises:
-        InputError: a phase does not fit, with by how much and what would help.
+        MisfitError: a phase does not fit, with by how much and what would help.
     """
     phases = phases_of(job, trainer)
     for phase in phases:
         if not phase.fits:
             missing = (phase.total_bytes - phase.capacity_bytes) / GIB
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
-            raise InputError(
+            raise MisfitError(
                 f"the {phase.phase} does not fit {phase.pool}: {phase.total_bytes / GIB:.1f} GiB ({parts}) of "
                 f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, trainer, phase, missing)}; "
                 "--force predicts it anyway"

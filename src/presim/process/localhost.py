@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from presim.errors import InputError
@@ -9,17 +10,23 @@ from presim.errors import InputError
 HOSTS = ("localhost", "127.0.0.1")  # names under which requests may address them
 
 
-def listening_socket(port: int, option: str) -> socket.socket:
+def listening_socket(port: int, option: str, host: str = HOSTS[1]) -> socket.socket:
     """A socket on this machine; port 0 chooses a free port. ``option`` is that of the command line, for the message.
 
+    ``host``: another IPv4 address of this machine, or a name of it, under which others reach it.
+
     Raises:
-        InputError: the port is taken or not allowed.
+        InputError: the port is taken or not allowed, or the address is none of this machine's.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOSTS[1], port))
+        listener.bind((host, port))
     except OSError as error:
         listener.close()
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise InputError(
+                f"{host} is no IPv4 address of this machine ({error.strerror}); use another --host"
+            ) from error
         raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with {option}") from error
     return listener

@@ -5,6 +5,7 @@ It loads nothing from elsewhere. Charts are SVG, bars are CSS, with a light and 
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from presim.result import Result
 from presim.units import GIB, gib, percent, seconds, three_digits
 
 _ROWS = 40  # of a table
+_TICKS = 4  # of the chart of memory
+_HIGHEST_TICK = 0.97  # of the chart, so that its text is inside
 _CHART = (720, 180)  # width and height of a chart's plane
 
 
@@ -48,6 +51,7 @@ def _shown(result: Result) -> dict[str, Any]:
     return {
         "result": result,
         "command": result.job.script or "trace",
+        "version": importlib.metadata.version("presim"),
         "where": content.rank_and_cluster(result),
         "failure": content.failure(result),
         "partial": content.PARTIAL if result.partial else "",
@@ -88,6 +92,13 @@ def _modules(result: Result) -> list[dict[str, Any]]:
     ]
 
 
+def _ticks(top: float) -> list[int]:
+    """Up to four whole numbers below a top, at 1, 2 or 5 times a power of ten."""
+    steps = (factor * 10**power for power in range(6) for factor in (1, 2, 5))
+    step = next((step for step in steps if top / step < _TICKS + 1), 1)
+    return list(range(step, int(top * _HIGHEST_TICK), step))
+
+
 def _memory_chart(result: Result) -> dict[str, Any] | None:
     """Outlines of allocated and reserved memory over the step, in the plane `_CHART`; None if unknown."""
     line, total = result.memory.timeline, result.memory.device_total_bytes
@@ -110,6 +121,7 @@ def _memory_chart(result: Result) -> dict[str, Any] | None:
         "allocated": outline(line.allocated_bytes),
         "reserved": outline(line.reserved_bytes),
         "device": height - total / top * height,
+        "ticks": [{"y": height - size * GIB / top * height, "text": f"{size} GiB"} for size in _ticks(top / GIB)],
         "duration": seconds(length),
         "capacity": f"{three_digits(total / GIB)} GiB",
     }

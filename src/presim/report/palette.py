@@ -49,13 +49,20 @@ COLOURS = {
     "restarts": _PLUM,
     "waiting for repairs": _SAND,
     "missing replicas": _GREY,
+    # a step of reinforcement learning
+    "rollout": _LIME,
+    "reward": _SAND,
+    "old log-probabilities": _LIGHT_BLUE,
+    "reference log-probabilities": _MAUVE,
+    "update": _BLUE,
+    "weight sync": _VERMILION,
     # memory of a served model
     "weights": _BLUE,
     "activations": _LIME,
     "others": _GREY,
     "kv cache": _INDIGO,
 }
-EMPTY = ("free", "idle")  # drawn as paper with hatching
+EMPTY = ("free", "idle", "waiting for rollouts", "waiting for weights")  # drawn as paper with hatching
 HATCHED = ("reserved, unused", "communication", "copy", *EMPTY)
 SPARE = tuple(dict.fromkeys(COLOURS.values()))
 _HATCHING = "repeating-linear-gradient(45deg,transparent 0 4px,var(--hatch) 4px 5px)"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,11 +19,12 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import Evaluation
 from presim.report import content
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
 from presim.view import result_panes
 from presim.view.tracks import KINDS, Track, tracks
 
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")  # of a layer in the name of a module
 _MOST_RANKS = 32  # in one answer
 _POWER_POINTS = 500
 
@@ -57,9 +60,6 @@ def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | N
     Raises:
         InputError: a rank was not simulated, or the window ends before it starts.
     """
-    unknown = [rank for rank in ranks if rank not in shown.tracks]
-    if unknown:
-        raise InputError(f"rank {unknown[0]} was not simulated; there are {sorted(shown.tracks)[:8]}")
     begin, end = shown.span_ns
     first, last = begin if from_ns is None else from_ns, end if to_ns is None else to_ns
     if last <= first:
@@ -70,10 +70,32 @@ def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | N
         "span": [begin, end],
         "kinds": KINDS,
         "ranks": [
-            {"rank": rank, "tracks": [track.window(first, last, pixels) for track in shown.tracks[rank]]}
+            {"rank": rank, "tracks": [track.window(first, last, pixels) for track in _tracks_of(shown, rank)]}
             for rank in ranks[:_MOST_RANKS]
         ],
     }
+
+
+def find(shown: Shown, ranks: Sequence[int], text: str, after_ns: int) -> dict[str, Any]:
+    """The first work behind a moment whose name or module has a text, and how much work has it; else the first of all.
+
+    Raises:
+        InputError: a rank was not simulated.
+    """
+    tracks_of_ranks = [(rank, track) for rank in ranks for track in _tracks_of(shown, rank)]
+    count = sum(track.count(text) for _, track in tracks_of_ranks)
+    for moment_ns in (after_ns, -1):  # behind the last comes the first
+        hits = [(hit, rank, track.name) for rank, track in tracks_of_ranks if (hit := track.find(text, moment_ns))]
+        if hits:
+            (start_ns, end_ns, _), rank, name = min(hits)
+            return {"count": count, "rank": rank, "track": name, "from": start_ns, "to": end_ns}
+    return {"count": 0, "rank": None, "track": "", "from": None, "to": None}
+
+
+def _tracks_of(shown: Shown, rank: int) -> list[Track]:
+    if rank not in shown.tracks:
+        raise InputError(f"rank {rank} was not simulated; there are {sorted(shown.tracks)[:8]}")
+    return shown.tracks[rank]
 
 
 def memory(shown: Shown) -> dict[str, Any]:
@@ -127,13 +149,41 @@ def roofline(shown: Shown) -> dict[str, Any]:
             points.append(
                 {
                     "name": family(signature),
+                    "shape": shape_of(signature),
+                    "module": _module_of(trace, index),
                     "intensity": flops / size,
                     "rate": flops / price.duration_ns * 1e9,
                     "seconds": price.duration_ns * times / 1e9,
                     "bound": price.bound,
                 }
             )
-    return {"points": points, "peak": result.flops.peak_per_s, "dtype": result.flops.dtype}
+    peak, bandwidth = result.flops.peak_per_s, shown.evaluation.cluster.gpu.memory_bytes_per_s
+    return {"points": points, "peak": peak, "bandwidth": bandwidth, "dtype": result.flops.dtype}
+
+
+def shape_of(signature: Signature) -> str:
+    """The sizes that tell work of one family apart; empty where bytes alone do.
+
+    >>> shape_of(Gemm("bfloat16", 1, 4096, 14336, 4096))
+    '4096 x 4096 x 14336'
+    """
+    if isinstance(signature, Gemm):
+        batch = f"{signature.batch} x " if signature.batch > 1 else ""
+        return f"{batch}{signature.m} x {signature.k} x {signature.n}"
+    if isinstance(signature, Attention):
+        heads = f"{signature.heads} heads of {signature.head_dim}"
+        return f"{signature.direction}, {signature.batch} x {signature.q_len} x {signature.kv_len}, {heads}"
+    return ""
+
+
+def _module_of(trace: Trace, signature_index: int) -> str:
+    """The module in which work of a signature is done most often, layers alike; empty: in none."""
+    scopes = trace.columns["scope"][trace.mask(Kind.WORK) & (trace.columns["signature"] == signature_index)]
+    values, counts = np.unique(scopes[scopes >= 0], return_counts=True)
+    by_name: Counter[str] = Counter()
+    for scope, count in zip(values.tolist(), counts.tolist()):
+        by_name[_NUMBER.sub(".*", trace.scopes[scope])] += count
+    return max(by_name, key=lambda name: (by_name[name], name), default="")
 
 
 def moved_bytes(signature: Signature) -> int:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -22,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
 from presim.process.localhost import HOSTS
+from presim.process.same_origin import PAGE_HEADERS, SameOrigin
 from presim.report.palette import stylesheet
 from presim.view import panes
 from presim.view.opened import Opened
@@ -29,7 +28,6 @@ from presim.view.overview import overview
 from presim.view.panes import Shown
 
 _STATIC = Path(__file__).with_name("static")
-_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 _MOST_PIXELS = 8192
 _MOST_DIGITS, _MOST_LETTERS = 9, 80  # of a number in a path; of a word in an answer
 _LARGEST = 1 << 62  # ns, ranks or pixels: what the arrays of a timeline hold
@@ -41,20 +39,6 @@ _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
     "power": panes.power,
     "roofline": panes.roofline,
 }
-
-
-class _SameOrigin(BaseHTTPMiddleware):
-    """Refuses requests from pages of other sites."""
-
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """See starlette."""
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            return refusal(f"requests of {origin} are refused: open the page itself", 403)
-        response = await call_next(request)
-        response.headers["content-security-policy"] = _POLICY
-        response.headers["x-content-type-options"] = "nosniff"
-        return response
 
 
 class _Answers:
@@ -90,6 +74,14 @@ class _Answers:
         first, last = (_whole(query[name], name) if name in query else None for name in ("from", "to"))
         return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, _pixels(request)))
 
+    def find(self, request: Request) -> Response:
+        job, query = self._job(request), request.query_params
+        ranks = [_whole(word, "ranks") for word in query.get("ranks", "").split(",") if word]
+        text, after = query.get("text", ""), _whole(query.get("after", "-1"), "after")
+        if not text:
+            raise InputError("text is empty; name what to find, e.g. text=gemm")
+        return _json(panes.find(job, ranks or sorted(job.tracks)[:1], text, after))
+
     def comparison(self, request: Request) -> Response:
         if self._compare is None:
             raise InputError("only one job is shown; name two to compare them")
@@ -114,12 +106,16 @@ def application(
             Route("/api/comparison", answers.comparison),
             Route("/api/results/{result}/{pane}", answers.result),
             Route("/api/jobs/{job}/timeline", answers.timeline),
+            Route("/api/jobs/{job}/find", answers.find),
             Route("/api/jobs/{job}/overview", answers.overview),
             Route("/api/jobs/{job}/{pane}", answers.pane),
             Route("/palette.css", answers.palette),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)),
+            Middleware(SameOrigin, refusal=_of_other_site, headers=PAGE_HEADERS),
+        ],
         exception_handlers={InputError: _input_error, HTTPException: _http_error},
     )
 
@@ -160,6 +156,10 @@ def _whole(text: str, name: str) -> int:
     return value
 
 
+def _of_other_site(origin: str) -> Response:
+    return refusal(f"requests of {_short(origin)} are refused: open the page itself", 403)
+
+
 def _input_error(request: Request, error: Exception) -> Response:
     return refusal(str(error), 400)
 
@@ -179,8 +179,8 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serve requests until Ctrl-C."""
+    """Serve requests until Ctrl-C; streams of events end a second later."""
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", lifespan="off")
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listening])

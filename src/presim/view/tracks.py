@@ -53,6 +53,24 @@ class Track:
         shares = np.clip(np.rint(self.shares(edges) * 100), 0, 100)
         return {"name": self.name, "shares": [[float(value) for value in pixel] for pixel in shares]}
 
+    def find(self, text: str, after_ns: int) -> tuple[int, int, int] | None:
+        """Start, end and number from 1 of the first piece of work behind a moment whose name or module has a text."""
+        hits = np.flatnonzero(self._has(text))
+        index = int(np.searchsorted(self.start[hits], after_ns, "right"))
+        if index == hits.size:
+            return None
+        return int(self.start[hits[index]]), int(self.end[hits[index]]), index + 1
+
+    def count(self, text: str) -> int:
+        """Pieces of work whose name or module has a text, in any case of letters."""
+        return int(self._has(text).sum())
+
+    def _has(self, text: str) -> NDArray[np.bool_]:
+        lower_text = text.lower()
+        by_label = np.array([lower_text in label.lower() for label in self.labels] or [False])
+        by_module = np.array([*(lower_text in module.lower() for module in self.modules), False])  # -1: in none
+        return np.asarray(by_label[self.label] | by_module[self.module])
+
     def _boxes(self, first: int, last: int) -> list[list[Any]]:
         rows = zip(
             *(column[first:last].tolist() for column in (self.start, self.end, self.kind, self.label, self.module))

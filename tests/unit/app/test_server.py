@@ -11,8 +11,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import presim
+from presim.app.api import TOKEN
 from presim.app.questions import QUESTIONS, Question
-from presim.app.server import TOKEN, application
+from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
 from presim.cli.declared import declarations, errors_of
@@ -203,7 +204,7 @@ def test_a_slip_in_a_python_question_is_answered_with_the_nearest_name() -> None
     with pytest.raises(presim.errors.InputError, match=r"^leave out json: presim\.ask returns what"):
         presim.ask("rl", "qwen3-8b", json="x.json")
     with pytest.raises(presim.errors.InputError, match="writes no result"):
-        presim.ask("doctor")
+        presim.ask("profile")
 
 
 @pytest.mark.torch_cuda

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 
@@ -23,8 +24,7 @@ class Written(io.StringIO):
 
 def test_off_a_terminal_a_line_says_the_activity_and_the_seconds_so_far() -> None:
     file = Written()
-    with progress._in_lines(file, 1e-3) as say:
-        say("comparing ranks 1 to 7")
+    with progress._in_lines(file, 1e-3, lambda: "comparing ranks 1 to 7", 1e-3):
         assert file.is_written.wait(60)
     assert file.getvalue().splitlines()[0] == "presim: comparing ranks 1 to 7 (0 s)"
 
@@ -37,3 +37,43 @@ def test_quiet_and_verbs_without_lines_say_nothing(
     with progress.progress(quiet, lines=lines) as say:
         say("searching")
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Written:
+    """Standard error of a process of the command line whose lines come at once."""
+    file = Written()
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 1e-3)
+    monkeypatch.setattr(progress._Verb, "is_announced", True)
+    return file
+
+
+def test_a_verb_that_works_says_so(lines: Written) -> None:
+    with contextlib.redirect_stderr(lines), progress.working("graph take"):
+        assert lines.is_written.wait(60)
+    assert lines.getvalue().splitlines()[0] == "presim: graph take (0 s)"
+
+
+def test_a_verb_says_what_its_progress_does(lines: Written) -> None:
+    with contextlib.redirect_stderr(lines), progress.working("gate"), progress.progress() as say:
+        say("predicting job 2 of 5")
+        lines.is_written.clear()
+        assert lines.is_written.wait(60)
+    assert "presim: predicting job 2 of 5 (0 s)" in lines.getvalue().splitlines()
+
+
+def test_lines_of_a_verb_s_own_stand_alone(lines: Written) -> None:
+    with contextlib.redirect_stderr(lines), progress.working("run"), progress.progress(lines=True) as say:
+        say("comparing ranks")
+        lines.is_written.clear()
+        assert lines.is_written.wait(60)
+    assert {line.rpartition(" (")[0] for line in lines.getvalue().splitlines()[2:]} <= {"presim: comparing ranks"}
+
+
+def test_a_quiet_verb_and_one_in_python_say_nothing(lines: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.redirect_stderr(lines), progress.working("run", quiet=True):
+        pass
+    monkeypatch.setattr(progress._Verb, "is_announced", False)
+    with contextlib.redirect_stderr(lines), progress.working("run"):
+        pass
+    assert lines.getvalue() == ""

@@ -197,7 +197,7 @@ def test_options_behind_the_script_are_named_where_no_gpu_is(capsysbinary: pytes
 def test_a_file_to_write_does_not_swallow_what_comes_next(
     verb: str, word: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """`--json` stands alone in other verbs; a script behind it would have been written over."""
+    """A script behind it would have been written over."""
     said = f"presim: --json needs the name of an output file before {word}: "
     ways = f"`--json - {word} …` prints it, `--json result.json {word} …` saves it\n"
     assert called(capsysbinary, verb, "--json", word) == (2, "", said + ways)
@@ -210,9 +210,9 @@ def test_a_file_to_write_is_no_saved_trace(saved: Path, capsysbinary: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    "args", [("trace", "--json", "{saved}"), ("hardware", "show", "--json", "h100-sxm"), ("hardware", "list", "--json")]
+    "args", [("trace", "{saved}", "--json"), ("hardware", "show", "--json", "-", "h100-sxm"), ("models", "--json")]
 )
-def test_json_that_is_printed_takes_no_file(
+def test_json_without_a_file_is_printed(
     args: tuple[str, ...], saved: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     code, out, err = called(capsysbinary, *(arg.format(saved=saved) for arg in args))
@@ -250,7 +250,7 @@ def test_trace_counts_what_is_there(saved: Path) -> None:
 
 def test_trace_shows_entries(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Those that were asked for, with their names resolved."""
-    _, out, _ = called(capsysbinary, "trace", saved, "--json", "--entries", "13:16")
+    _, out, _ = called(capsysbinary, "trace", saved, "--json", "-", "--entries", "13:16")
     entries = msgspec.json.decode(out)["entries"]
     assert [entry["kind"] for entry in entries] == ["work", "work", "work"]
     assert entries[2]["operator"] == "aten::embedding"

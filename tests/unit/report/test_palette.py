@@ -14,6 +14,7 @@ from presim.report.explanation import KINDS as PATH_KINDS
 from presim.report.training import ACTIVITIES
 from presim.view.tracks import KINDS as TRACK_KINDS
 
+RL_PHASES = ("rollout", "reward", "old log-probabilities", "reference log-probabilities", "update", "weight sync")
 Floats = NDArray[np.float64]
 PICTURES = {
     "memory": (*MEMORY_CATEGORIES, "reserved, unused", "context and libraries"),
@@ -21,6 +22,7 @@ PICTURES = {
     "timeline": TRACK_KINDS,
     "critical path": PATH_KINDS,
     "training": ACTIVITIES,
+    "reinforcement learning": RL_PHASES,
     "serving": ("weights", "activations", "others", "kv cache"),
 }
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from presim.planner.space import Space
 from presim.planner.study import encode
 from presim.planner.trials.trial import Trial
 from presim.report import content
+from presim.report import json as result_json
 from presim.report.bars import SMALLEST_SHARE
 from presim.trace.job import Job
 from presim.trace.schema import Kind
@@ -282,3 +285,52 @@ def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
     answer = client.request(method, "/api/jobs")
     assert answer.status_code == 405
     assert "method not allowed" in answer.json()["error"]
+
+
+def test_work_is_found_by_name_or_module_one_after_another(client: TestClient, shown: Shown) -> None:
+    """In any case of letters; behind the last comes the first; a name that nothing has is counted as none."""
+    rank = min(shown.tracks)
+    starts = sorted(int(start) for track in shown.tracks[rank] for start in track.start[track._has("all_gather")])
+    first = client.get("/api/jobs/0/find?text=ALL_gather").json()
+    assert (first["count"], first["rank"], first["from"]) == (len(starts), rank, starts[0])
+    behind = client.get(f"/api/jobs/0/find?text=all_gather&after={first['from']}").json()
+    assert behind["from"] == next(start for start in starts if start > starts[0])
+    assert client.get(f"/api/jobs/0/find?text=all_gather&after={starts[-1]}").json()["from"] == starts[0]
+    assert client.get("/api/jobs/0/find?text=mlp").json()["count"] > 0
+    assert client.get("/api/jobs/0/find?text=nothing").json() == {
+        "count": 0,
+        "rank": None,
+        "track": "",
+        "from": None,
+        "to": None,
+    }
+    assert client.get("/api/jobs/0/find?text=").status_code == 400
+    assert client.get("/api/jobs/0/find?text=gemm&ranks=999999").status_code == 400
+
+
+def test_kernels_of_a_roofline_have_their_shape_and_module(client: TestClient, shown: Shown) -> None:
+    roof = client.get("/api/jobs/0/roofline").json()
+    assert roof["bandwidth"] == shown.evaluation.cluster.gpu.memory_bytes_per_s
+    products = [point for point in roof["points"] if point["name"] == "gemm"]
+    assert all(len(point["shape"].split(" x ")) >= 3 for point in products)
+    assert not [point["module"] for point in products if ".0." in point["module"]]
+
+
+def test_threads_may_read_their_first_result_at_once(shown: Shown, tmp_path: Path) -> None:
+    """In a new process, in which no type of results was used before: it ended with a segmentation fault."""
+    result_json.write(shown.evaluation.result, tmp_path / "a.json")
+    program = (
+        "import sys, threading\n"
+        "from pathlib import Path\n"
+        "from presim.view.saved.read import read\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "gate = threading.Barrier(4)\n"
+        "def look():\n"
+        "    gate.wait()\n"
+        "    read(Path(sys.argv[1]))\n"
+        "threads = [threading.Thread(target=look) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "a.json")]
+    assert subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0

@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -19,11 +18,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from presim.errors import InputError
 from presim.files import FormatError, decode_foreign_json
 from presim.process.localhost import HOSTS
+from presim.process.same_origin import SameOrigin
 from presim.serving.endpoint.answers import Choice, Writer, counts_of
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients
@@ -168,23 +167,6 @@ class Endpoint:
             await asyncio.gather(*readers, return_exceptions=True)
 
 
-class _SameOrigin:
-    """Refuses requests from pages of other sites."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", [])}
-        origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get(b"host"):
-            refused = RefusedError(f"Requests of {origin[:80]} are refused.", None, 403, "Forbidden")
-            await _refusal(None, refused)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-
 def application(endpoint: Endpoint) -> Starlette:
     """The application of an endpoint."""
     post: list[str] = ["POST"]
@@ -200,10 +182,17 @@ def application(endpoint: Endpoint) -> Starlette:
             Route("/ping", endpoint.health, methods=["GET", "POST"]),
             Route("/version", endpoint.version),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)),
+            Middleware(SameOrigin, refusal=_of_other_site),
+        ],
         exception_handlers={RefusedError: _refusal, InputError: _input_error, HTTPException: _http_error},
         lifespan=endpoint.running,
     )
+
+
+def _of_other_site(origin: str) -> Response:
+    return _refusal(None, RefusedError(f"Requests of {origin[:80]} are refused.", None, 403, "Forbidden"))
 
 
 async def _body(request: Request) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 
 from presim import constants as calibration
-from presim.errors import InputError
+from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster, Gpu
 from presim.models.description import Model
 from presim.models.layers import Dense, FeedForward, Latent, Layer, Weight
@@ -153,10 +153,10 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
-    """The memory plan. Raises InputError with suggestions if not even one request fits."""
+    """The memory plan. Raises MisfitError with suggestions if not even one request fits."""
     memory_plan = _lay_out(model, plan, gpu)
     if memory_plan.blocks < 2:
-        raise InputError(
+        raise MisfitError(
             f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {memory_plan.weights / GIB:.1f} GiB, "
             f"activations {memory_plan.activations / GIB:.1f}, others {memory_plan.reserved / GIB:.1f} of "
             f"{memory_plan.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)

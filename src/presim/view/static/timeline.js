@@ -1,7 +1,7 @@
 "use strict";
 // The timeline: asks for a window of tracks and draws it. The server sends single boxes where few are in view, and the
 // share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid.
-const TRACK = 22, HEAD = 20, NAME = 150, LABEL = 110;  // pixels
+const TRACK = 22, HEAD = 20, NAME = 190, LABEL = 110;  // pixels
 
 class Timeline {
   constructor(canvas, ask, said) {
@@ -77,20 +77,46 @@ class Timeline {
     document.getElementById("legend").replaceChildren(...legendOf(this.data.kinds).children);
     const [from, to] = this.view, scale = this.width / (to - from);
     pen.fillStyle = ink;
-    const ticks = Math.max(1, Math.min(6, Math.floor(this.width / LABEL)));
-    for (let tick = 0; tick <= ticks; tick++) {
-      const at = from + (to - from) * tick / ticks, x = NAME + this.width * tick / ticks;
-      pen.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
-      pen.fillText(nanoseconds(at - this.data.span[0]), x, 13);
+    const line = getComputedStyle(document.documentElement).getPropertyValue("--line");
+    for (const tick of roundTicks(from - this.data.span[0], to - this.data.span[0], this.width / LABEL)) {
+      const x = NAME + (tick + this.data.span[0] - from) * scale;
+      pen.fillStyle = line; pen.fillRect(x, HEAD - 4, 1, height);
+      const text = roundMoment(tick), room = pen.measureText(text).width;
+      pen.fillStyle = ink; pen.fillText(text, Math.max(NAME, Math.min(x - room / 2, whole - room - 2)), 13);
     }
-    pen.textAlign = "left"; this.hits = [];
+    this.hits = [];
     rows.forEach(({ rank, track }, row) => {
       const y = HEAD + row * (TRACK + 4);
       pen.fillStyle = ink; pen.fillText(fitting(pen, `${rank}: ${track.name}`, NAME - 8), 2, y + 15);
       if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
     });
     const hit = this.chosen === null ? null : this.hits[this.chosen];
+    if (this.found) this.frame(pen, rows, from, scale, ink);
     if (hit) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(hit.x, hit.y, Math.max(hit.w, 2), TRACK); }
+  }
+
+  // Go to the next work whose name or module has a text; the window keeps its length unless the work is longer.
+  async find(text) {
+    if (!text || !this.view) return null;
+    const after = this.found && this.found.text === text ? this.found.from : -1;
+    const hit = await this.ask(`${this.base}/find?${new URLSearchParams({ ranks: this.ranks.join(","), text, after })}`);
+    if (!hit || hit.from === null) { this.found = null; this.draw(); return hit; }
+    this.found = { ...hit, text };
+    const [begin, end] = this.data.span, size = hit.to - hit.from;
+    const length = Math.min(Math.max(size * 40, 1000), end - begin, Math.max(this.view[1] - this.view[0], size * 2));
+    this.view = [hit.from - (length - size) / 2, hit.to + (length - size) / 2];
+    await this.load();
+    return hit;
+  }
+
+  frame(pen, rows, from, scale, ink) {
+    const { rank, track, to } = this.found;
+    const row = rows.findIndex(one => one.rank === rank && one.track.name === track);
+    if (row < 0) return;
+    const left = NAME + (this.found.from - from) * scale, right = NAME + (to - from) * scale;
+    if (right < NAME || left > NAME + this.width) return;
+    pen.strokeStyle = ink; pen.lineWidth = 2;
+    pen.strokeRect(Math.max(left, NAME), HEAD + row * (TRACK + 4) - 1, Math.max(right - Math.max(left, NAME), 3), TRACK + 2);
   }
 
   boxes(pen, boxes, y, from, scale) {
@@ -127,6 +153,21 @@ function fitting(pen, text, width) {
   let end = text.length;
   while (end && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
   return `${text.slice(0, end)}…`;
+}
+
+// Moments of a window at 1, 2 or 5 times a power of ten, at most so many.
+function roundTicks(from, to, most) {
+  const least = (to - from) / Math.max(1, most), power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= least);
+  const ticks = [];
+  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(Math.round(tick));
+  return ticks;
+}
+
+// A round moment without digits that say nothing.
+function roundMoment(value) {
+  const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]].find(([size]) => Math.abs(value) >= size) || [1, "ns"];
+  return `${Number((value / size).toPrecision(7))} ${unit}`;
 }
 
 function nanoseconds(value) {

@@ -85,8 +85,8 @@ const draw = {
       table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), make("h2", "By module"),
       table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])), ...modulePeaks(data.modules || [], data.device));
     const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
-    plot(chart, "GiB over the step, seconds", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
-      [{}, { label: "reserved", stroke: "#8b9097", fill: "#8b909733" }, { label: "allocated", stroke: "#5686f2", fill: "#5686f244" }, { label: "device", stroke: "#d55e00", dash: [6, 4] }]);
+    plot(chart, "Memory over the step", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
+      [{ label: "seconds" }, { label: "reserved", stroke: "#f5cad6", fill: "#f5cad655" }, { label: "allocated", stroke: ink(), fill: `${ink()}33` }, { label: "the GPU's", stroke: ink(), dash: [6, 4] }], 1, ["seconds", "GiB"]);
   },
 
   async communication(pane, base) {
@@ -103,11 +103,14 @@ const draw = {
     if (!data) return;
     const points = data.points.sort((one, other) => one.intensity - other.intensity), chart = make("div");
     const most = [...points].sort((one, other) => other.seconds - one.seconds).slice(0, 40);
-    pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "FLOP/byte", "TFLOP/s", "time", "bound"],
-      most.map(one => [one.name, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound]), [false, true, true, true, false]));
-    const peak = data.peak ? data.peak / 1e12 : null;
-    plot(chart, `TFLOP/s over FLOP/byte; peak of ${data.dtype}`, [points.map(one => one.intensity), points.map(one => one.rate / 1e12), points.map(() => peak)],
-      [{}, { label: "kernels", stroke: "#5686f2", paths: () => null, points: { show: true, size: 7 } }, { label: "peak", stroke: "#d55e00", dash: [6, 4] }], 3);
+    pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "shape", "most often in", "FLOP/byte", "TFLOP/s", "time", "bound"],
+      most.map(one => [one.name, one.shape, one.module, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound]), [false, false, false, true, true, true, false]));
+    const roof = roofOf(data, points), x = [...points.map(one => one.intensity), ...roof.map(one => one.intensity)];
+    const order = x.map((_, index) => index).sort((one, other) => x[one] - x[other]);
+    const column = values => order.map(index => values[index]);
+    const none = points.map(() => null), title = `Roofline: peak of ${data.dtype || "no products"}, and ${(data.bandwidth / 1e12).toFixed(2)} TB/s of memory`;
+    plot(chart, title, [column(x), column([...points.map(one => one.rate / 1e12), ...roof.map(() => null)]), column([...none, ...roof.map(one => one.rate / 1e12)])],
+      [{ label: "FLOP/byte" }, { label: "kernels, TFLOP/s", stroke: "#5686f2", paths: () => null, points: { show: true, size: 7 } }, { label: "roof, TFLOP/s", stroke: ink(), dash: [6, 4], spanGaps: true, points: { show: false } }], 3, ["FLOP/byte", "TFLOP/s"]);
   },
 
   async power(pane, base) {
@@ -117,8 +120,8 @@ const draw = {
     const chart = make("div"), limit = data.time_s.map(() => data.energy.limit_watts);
     pane.replaceChildren(make("p", data.sentence), chart, make("h2", "By class of work"), table(["", "time", "watts", "joules"],
       data.energy.parts.map(one => [one.name, seconds(one.seconds), one.watts.toFixed(0), one.joules.toFixed(1)])));
-    plot(chart, "watts of one GPU over the step, seconds", [data.time_s, data.watts, limit],
-      [{}, { label: "power", stroke: "#5686f2", fill: "#5686f233" }, { label: "limit", stroke: "#d55e00", dash: [6, 4] }]);
+    plot(chart, "Power of one GPU over the step", [data.time_s, data.watts, limit],
+      [{ label: "seconds" }, { label: "power", stroke: "#5686f2", fill: "#5686f233" }, { label: "limit", stroke: ink(), dash: [6, 4] }], 1, ["seconds", "watts"]);
   },
 
   overview: drawOverview, search: drawSearch, serving: drawServing, report: drawReport,
@@ -140,16 +143,32 @@ const draw = {
   },
 };
 
-function plot(where, title, values, series, distribution = 1) {
-  const ink = getComputedStyle(document.body).color, line = getComputedStyle(document.documentElement).getPropertyValue("--line");
-  const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+// The colour of the text, as #rrggbb.
+const ink = () => `#${getComputedStyle(document.body).color.match(/\d+/g).slice(0, 3).map(part => Number(part).toString(16).padStart(2, "0")).join("")}`;
+
+// The roof: memory's slope up to the ridge, then the peak; from a little left of the points to a little right of them.
+function roofOf(data, points) {
+  if (!points.length || !data.peak) return [];
+  const ridge = data.peak / data.bandwidth, left = Math.min(points[0].intensity, ridge) / 2, right = Math.max(points[points.length - 1].intensity, ridge) * 2;
+  return [left, ridge, right].map(intensity => ({ intensity, rate: Math.min(data.peak, intensity * data.bandwidth) }));
+}
+
+function plot(where, title, values, series, distribution = 1, labels = []) {
+  const colour = ink(), line = getComputedStyle(document.documentElement).getPropertyValue("--line");
+  const axis = { stroke: colour, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+  const axes = [0, 1].map(index => labels[index] ? { ...axis, label: labels[index], labelSize: 20 } : axis);
   where.setAttribute("role", "img"); where.setAttribute("aria-label", title);
-  const height = 320, drawn = new uPlot({ title, width: where.clientWidth || 900, height, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+  const height = 320, drawn = new uPlot({ title, width: where.clientWidth || 900, height, scales: { x: { time: false, distr: distribution }, y: distribution === 1 ? { range: (_, low, high) => [Math.min(0, low), high * 1.05 || 1] } : { distr: distribution } }, axes, series }, values, where);
   new ResizeObserver(() => { if (where.clientWidth) drawn.setSize({ width: where.clientWidth, height }); }).observe(where);
 }
 
-const chosenRanks = () => [...at("ranks").selectedOptions].map(option => option.value);
 const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; });
+at("find").addEventListener("keydown", async event => {
+  if (event.key !== "Enter") return;
+  const hit = await picture.find(at("find").value.trim());
+  if (hit) at("found").textContent = hit.count ? `${hit.count.toLocaleString("en")} in all; Enter shows the next` : "nothing has this name";
+});
+const chosenRanks = () => [...at("ranks").selectedOptions].map(option => option.value);
 
 async function show(name) {
   state.pane = name;

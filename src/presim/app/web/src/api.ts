@@ -43,6 +43,8 @@ export interface Figure {
   remark: string;
   better: number;
   unit: string;
+  low: number | null; // of its 80 % interval
+  high: number | null;
 }
 
 export interface Summary {
@@ -87,6 +89,7 @@ export interface Project {
   folder: string;
   version: string;
   processes: number;
+  may_change: boolean;
   questions: { name: string; title: string; summary: string }[];
   jobs: Job[];
   saved_jobs: string[];
@@ -141,6 +144,14 @@ async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
 }
 
 const post = <T>(path: string, body: unknown) => call<T>(path, { method: "POST", body: JSON.stringify(body) });
+
+// The project, at once and whenever it changes; returns the function that ends it. The browser connects again by itself.
+export function watchProject(changed: (project: Project) => void, lost: () => void): () => void {
+  const source = new EventSource(`/api/events?token=${encodeURIComponent(token)}`);
+  source.onmessage = (event) => changed(JSON.parse(event.data));
+  source.onerror = lost;
+  return () => source.close();
+}
 
 export const getProject = () => call<Project>("project");
 export const getForm = (question: string) => call<Form>(`questions/${question}`);

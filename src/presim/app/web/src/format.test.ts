@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Declaration } from "./api";
-import { difference, elapsed, labelled, positions, verdict, wordOf } from "./format";
+import { difference, elapsed, labelled, positions, rates, ticks, verdict, wordOf } from "./format";
 
 const figure = (number: number | null, better: number) => ({
   key: "k",
@@ -10,6 +10,8 @@ const figure = (number: number | null, better: number) => ({
   remark: "",
   better,
   unit: "",
+  low: null,
+  high: null,
 });
 const field = (help: string, flag = "--seq") => ({ name: "sequence", flag, help }) as Declaration;
 
@@ -65,4 +67,16 @@ it("reads the word of a pattern", () => {
 it("says how long something runs", () => {
   expect(elapsed(1.26)).toBe("1.3 s");
   expect(elapsed(75)).toBe("1 min 15 s");
+});
+
+describe("moments and rates", () => {
+  it("are round, and at most eight", () => {
+    expect(ticks(124.6)).toEqual([0, 20, 40, 60, 80, 100, 120]);
+    expect(ticks(0.09)).toEqual([0, 0.02, 0.04, 0.06, 0.08]);
+    for (const end of [1e-4, 0.3, 1, 7, 99, 100, 1e5]) expect(ticks(end).length).toBeLessThanOrEqual(8);
+  });
+  it("surround what is sustained, else what was asked", () => {
+    expect(rates(20, 4)).toEqual([2, 5, 10, 14, 16, 18, 20, 22, 26]);
+    expect(rates(null, 4)[6]).toBe(4);
+  });
 });

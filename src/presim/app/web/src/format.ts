@@ -42,6 +42,21 @@ export function number(value: number): string {
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
+// Round moments from 0 to an end, at most eight, at 1, 2 or 5 times a power of ten.
+export function ticks(end: number): number[] {
+  const power = 10 ** Math.floor(Math.log10(end / 4));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => end / candidate <= 7) ?? 10 * power;
+  return Array.from({ length: Math.floor(end / step) + 1 }, (_, index) => Number((index * step).toPrecision(6)));
+}
+
+const LOADS = [0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.3]; // shares of what the engines sustain
+
+// The rates of load curves: around what the engines sustain, else around the rate that was asked for.
+export function rates(sustainable: number | null, asked: number): number[] {
+  const base = sustainable || asked;
+  return [...new Set(LOADS.map((share) => Number((share * base).toPrecision(2))))];
+}
+
 // The label of a field: what its help says first, else its flag; and what is left of the help.
 export function labelled(field: Declaration): { label: string; hint: string } {
   const match = /^(What-if: )?([^:;.(]+)[:;.]?\s*(.*)$/s.exec(field.help);

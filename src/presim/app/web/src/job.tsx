@@ -11,7 +11,7 @@ const WORDS = {
   cancelled: "cancelled",
 };
 
-export function JobCard({ job, changed }: { job: Job; changed: () => void }) {
+export function JobCard({ job, mayChange, changed }: { job: Job; mayChange: boolean; changed: () => void }) {
   const [isOpen, setOpen] = useState(job.state === "failed");
   const isActive = job.state === "running" || job.state === "queued";
   const end = async () => {
@@ -31,9 +31,11 @@ export function JobCard({ job, changed }: { job: Job; changed: () => void }) {
         <button type="button" class="small" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
           Log
         </button>
-        <button type="button" class="small" onClick={end}>
-          {isActive ? "Cancel" : "Remove"}
-        </button>
+        {mayChange && (
+          <button type="button" class="small" onClick={end}>
+            {isActive ? "Cancel" : "Remove"}
+          </button>
+        )}
       </div>
       {isActive && <progress aria-label={`${job.name} runs`} />}
       {job.progress && <p class="dim prose">{job.progress}</p>}

@@ -7,6 +7,7 @@ import { ChangePage } from "./change";
 import { ComparePage } from "./compare";
 import { ProjectPage } from "./project";
 import { ResultPage } from "./result";
+import { MayChange } from "./ui";
 import "./style.css";
 
 const THEMES = ["auto", "light", "dark"] as const;
@@ -53,9 +54,13 @@ function Page({ parts }: { parts: string[] }) {
 function App() {
   const parts = useAddress();
   const [folder, setFolder] = useState("");
+  const [mayChange, setMayChange] = useState(true);
   useEffect(() => {
     getProject().then(
-      (project) => setFolder(project.folder),
+      (project) => {
+        setFolder(project.folder);
+        setMayChange(project.may_change);
+      },
       () => undefined,
     );
   }, []);
@@ -80,7 +85,9 @@ function App() {
         <Theme />
       </header>
       <main>
-        <Page parts={parts} />
+        <MayChange.Provider value={mayChange}>
+          <Page parts={parts} />
+        </MayChange.Provider>
       </main>
     </>
   );

@@ -1,9 +1,10 @@
 // The panes of a result: each is drawn from the JSON of presim.view.
 import { useMemo } from "preact/hooks";
 import { type Block, getPane, type Part, type Values } from "./api";
-import { Chart } from "./chart";
+import { Chart, type Mark } from "./chart";
 import { DeploymentsPane } from "./deployments";
 import { bytes, number, time } from "./format";
+import { RlPane } from "./rl";
 import { SearchPane } from "./search";
 import { ServingPane } from "./serving";
 import { Bar, Blocks, Problem, Table, useAnswer } from "./ui";
@@ -26,6 +27,8 @@ function draw(pane: string, data: never, values: Values) {
       return <CommunicationPane data={data} />;
     case "serving":
       return <ServingPane data={data} />;
+    case "pools":
+      return <RlPane data={data} />;
     case "deployments":
       return <DeploymentsPane data={data} />;
     case "search":
@@ -111,42 +114,47 @@ function MemoryPane({ data }: { data: MemoryData }) {
     () => ({
       x: data.time_s.map((moment) => moment - start),
       lines: [
-        { label: "reserved", colour: "--part-other", isFilled: true, values: data.reserved.map((size) => size / GIB) },
         {
-          label: "allocated",
-          colour: "--part-compute",
+          label: "reserved",
+          colour: "--part-reserved-unused",
           isFilled: true,
-          values: data.allocated.map((size) => size / GIB),
+          values: data.reserved.map((size) => size / GIB),
         },
         {
-          label: "device",
-          colour: "--part-communication",
-          isDashed: true,
-          values: data.time_s.map(() => data.device / GIB),
+          label: "allocated",
+          colour: "--accent",
+          isFilled: true,
+          values: data.allocated.map((size) => size / GIB),
         },
       ],
     }),
     [data, start],
   );
-  const rows = (held: MemoryData["by_category"]) =>
-    held.map((item) => [item.name.replaceAll("_", " "), bytes(item.bytes), number(item.blocks)]);
+  const marks = useMemo<Mark[]>(() => {
+    const size = data.device / GIB;
+    return [{ axis: "y", value: size, label: `the GPU's ${size.toFixed(1)} GiB`, colour: "--bad" }];
+  }, [data]);
+  const rows = (held: MemoryData["by_category"], words: (name: string) => string) =>
+    held.map((item) => [words(item.name), bytes(item.bytes), number(item.blocks)]);
   return (
     <>
       <p class="lead">{data.verdict}</p>
-      {x.length > 1 && <Chart x={x} lines={lines} xLabel="seconds" yLabel="GiB" label="Memory over the step" />}
+      {x.length > 1 && (
+        <Chart x={x} lines={lines} marks={marks} xLabel="seconds" yLabel="GiB" label="Memory over the step" />
+      )}
       <h2>At the peak, in GiB</h2>
       <Bar parts={data.parts} />
       <h2>By category</h2>
       <Table
         columns={["", "size", "blocks"]}
-        rows={rows(data.by_category)}
+        rows={rows(data.by_category, (name) => name.replaceAll("_", " "))}
         isNumber={[false, true, true]}
         label="By category"
       />
       <h2>By module</h2>
       <Table
         columns={["", "size", "blocks"]}
-        rows={rows(data.by_module)}
+        rows={rows(data.by_module, (name) => name)}
         isNumber={[false, true, true]}
         label="By module"
       />

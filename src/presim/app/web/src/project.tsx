@@ -1,62 +1,51 @@
 // The project: questions to ask, jobs that run, results to open, compare and delete.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { getProject, type Project, type Row, remove, timelinesAddress, upload } from "./api";
+import { useContext, useEffect, useState } from "preact/hooks";
+import { getProject, type Project, type Row, remove, timelinesAddress, upload, watchProject } from "./api";
 import { JobCard } from "./job";
-import { Problem } from "./ui";
-
-const OFTEN_MS = 700;
-const SELDOM_MS = 4000;
+import { MayChange, Problem } from "./ui";
 
 export function ProjectPage() {
   const [project, setProject] = useState<Project>();
   const [error, setError] = useState("");
   const [selected, setSelected] = useState<string[]>([]);
-  const reload = useRef(async () => {});
-  useEffect(() => {
-    let timer = 0;
-    let isOpen = true;
-    reload.current = async () => {
-      clearTimeout(timer);
-      let pause = SELDOM_MS;
-      try {
-        const answer = await getProject();
-        if (!isOpen) return;
-        setProject(answer);
-        setError("");
-        if (answer.jobs.some((job) => job.state === "running" || job.state === "queued")) pause = OFTEN_MS;
-      } catch (problem) {
-        setError((problem as Error).message);
-      }
-      if (isOpen) timer = setTimeout(() => reload.current(), pause);
-    };
-    reload.current();
-    return () => {
-      isOpen = false;
-      clearTimeout(timer);
-    };
-  }, []);
+  useEffect(
+    () =>
+      watchProject(
+        (answer) => {
+          setProject(answer);
+          setError("");
+        },
+        () =>
+          setError("presim does not answer: is `presim app` still running, and is the token in the address its own?"),
+      ),
+    [],
+  );
+  const reload = async () => setProject(await getProject());
   if (!project) return <Problem text={error} />;
   const toggle = (name: string) =>
     setSelected(selected.includes(name) ? selected.filter((other) => other !== name) : [...selected, name]);
   const drop = async (name: string) => {
     await remove(name);
     setSelected(selected.filter((other) => other !== name));
-    await reload.current();
+    await reload();
   };
   return (
     <div data-ready="project">
       <Problem text={error} />
-      <h1>What would you like to know?</h1>
-      <ul class="questions">
-        {project.questions.map((question) => (
-          <li key={question.name}>
-            <a href={`#/ask/${question.name}`}>
-              <b>{question.title}</b>
-              <span>{question.summary}</span>
-            </a>
-          </li>
-        ))}
-      </ul>
+      <h1>{project.may_change ? "What would you like to know?" : "Results of a team"}</h1>
+      {!project.may_change && <p class="lead">This link only shows: jobs are started and deleted by others.</p>}
+      {project.may_change && (
+        <ul class="questions">
+          {project.questions.map((question) => (
+            <li key={question.name}>
+              <a href={`#/ask/${question.name}`}>
+                <b>{question.title}</b>
+                <span>{question.summary}</span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      )}
       {project.jobs.length > 0 && (
         <section aria-label="Jobs">
           <h2>
@@ -64,7 +53,7 @@ export function ProjectPage() {
           </h2>
           <div class="jobs">
             {project.jobs.map((job) => (
-              <JobCard key={job.name} job={job} changed={() => reload.current()} />
+              <JobCard key={job.name} job={job} mayChange={project.may_change} changed={() => reload()} />
             ))}
           </div>
         </section>
@@ -103,7 +92,7 @@ export function ProjectPage() {
           >
             Compare {selected.length > 1 ? selected.length : "selected"}
           </a>
-          <Upload done={() => reload.current()} />
+          {project.may_change && <Upload done={() => reload()} />}
         </div>
         {project.results.length ? (
           <Results rows={project.results} selected={selected} toggle={toggle} drop={drop} />
@@ -129,6 +118,7 @@ function Results({
   toggle: (name: string) => void;
   drop: (name: string) => void;
 }) {
+  const mayChange = useContext(MayChange);
   return (
     <ul class="results">
       {rows.map((row) => (
@@ -154,9 +144,11 @@ function Results({
               </div>
             ))}
           </dl>
-          <button type="button" class="small quiet" aria-label={`Delete ${row.name}`} onClick={() => drop(row.name)}>
-            Delete
-          </button>
+          {mayChange && (
+            <button type="button" class="small quiet" aria-label={`Delete ${row.name}`} onClick={() => drop(row.name)}>
+              Delete
+            </button>
+          )}
         </li>
       ))}
     </ul>

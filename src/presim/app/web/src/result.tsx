@@ -1,8 +1,9 @@
 // A result: what it is of, its key figures, and its panes.
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { getResult, pageAddress, type Result } from "./api";
+import { LoadPane } from "./load";
 import { Pane } from "./panes";
-import { Cards, Copied, Problem, Tabs, useAnswer } from "./ui";
+import { Cards, Copied, MayChange, Problem, Tabs, useAnswer } from "./ui";
 
 export function ResultPage({ name, pane }: { name: string; pane: string }) {
   const { answer: result, error } = useAnswer(() => getResult(name), name);
@@ -30,7 +31,11 @@ export function Facts({ result }: { result: Result }) {
 }
 
 function Shown({ result, first }: { result: Result; first: string }) {
-  const names = result.log ? [...result.panes, "log"] : result.panes;
+  const mayChange = useContext(MayChange);
+  const hasLoad = mayChange && result.kind === "serving" && result.is_changeable && Number(result.values.rate) > 0;
+  const [chart, ...others] = result.panes;
+  const panes = hasLoad && chart ? [chart, "load", ...others] : result.panes;
+  const names = result.log ? [...panes, "log"] : panes;
   const [pane, setPane] = useState(names.includes(first) ? first : (names[0] ?? "report"));
   useEffect(() => {
     history.replaceState(null, "", `#/result/${encodeURIComponent(result.name)}/${pane}`);
@@ -41,7 +46,7 @@ function Shown({ result, first }: { result: Result; first: string }) {
       <div class="row title">
         <h1>{result.name}</h1>
         <span class="spring" />
-        {result.question && (
+        {result.question && mayChange && (
           <>
             {result.is_changeable && (
               <a class="button primary" href={`#/change/${name}`}>
@@ -69,7 +74,13 @@ function Shown({ result, first }: { result: Result; first: string }) {
       <Tabs names={names} current={pane} choose={setPane} />
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: as the WAI-ARIA practices have it for tab panels */}
       <section id="pane" role="tabpanel" aria-label={pane} tabIndex={0}>
-        {pane === "log" ? <pre>{result.log}</pre> : <Pane name={result.name} pane={pane} values={result.values} />}
+        {pane === "log" ? (
+          <pre>{result.log}</pre>
+        ) : pane === "load" ? (
+          <LoadPane result={result} />
+        ) : (
+          <Pane name={result.name} pane={pane} values={result.values} />
+        )}
       </section>
     </>
   );

@@ -1,7 +1,7 @@
 // The pane of a search: plans by time and memory, and the best as rows that open their own form.
 import { useMemo } from "preact/hooks";
 import type { Values } from "./api";
-import { Chart } from "./chart";
+import { Chart, type Mark } from "./chart";
 import { bytes, number, time } from "./format";
 import { Notes } from "./panes";
 import { Problem, Table } from "./ui";
@@ -18,6 +18,8 @@ interface Trial {
     memory_bytes: number;
     mfu: number | null;
     fits: boolean | null;
+    headroom_bytes: number;
+    tokens_per_step: number | null;
     limits: string[];
   };
 }
@@ -35,30 +37,39 @@ interface SearchData {
 }
 
 export function SearchPane({ data, values }: { data: SearchData; values: Values }) {
-  const points = useMemo(
-    () => [...data.points].sort((one, other) => one.figures.step_time_s - other.figures.step_time_s),
-    [data],
-  );
+  // Steps of other batches are compared by their tokens; without tokens, all points have steps of one job.
+  const hasTokens = data.points.every((trial) => trial.figures.tokens_per_step !== null);
+  const points = useMemo(() => {
+    const speed = (trial: Trial) => (hasTokens ? tokensPerGpu(trial) : trial.figures.step_time_s);
+    return [...data.points].sort((one, other) => speed(one) - speed(other));
+  }, [data, hasTokens]);
   const { x, lines } = useMemo(
     () => ({
-      x: points.map((trial) => trial.figures.step_time_s),
+      x: points.map((trial) => (hasTokens ? tokensPerGpu(trial) : trial.figures.step_time_s)),
       lines: [
         {
           label: "fits, GiB",
-          colour: "--part-compute",
+          colour: "--good",
           isPoints: true,
           values: points.map((trial) => (trial.figures.fits === false ? null : trial.figures.memory_bytes / 2 ** 30)),
         },
         {
           label: "does not fit, GiB",
-          colour: "--part-communication",
+          colour: "--bad",
           isPoints: true,
           values: points.map((trial) => (trial.figures.fits === false ? trial.figures.memory_bytes / 2 ** 30 : null)),
         },
       ],
     }),
-    [points],
+    [points, hasTokens],
   );
+  const marks = useMemo(() => limitsOf(points), [points]);
+  const says = (index: number) => {
+    const trial = points[index];
+    if (!trial) return "";
+    const plan = Object.entries(trial.point).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
+    return `${plan.join(", ")}: ${time(trial.figures.step_time_s)}, ${bytes(trial.figures.memory_bytes)}`;
+  };
   const open = (trial: Trial) =>
     `#/ask/compose/${encodeURIComponent(JSON.stringify(planOf(trial, data.subject, values)))}`;
   const rows = data.best.slice(0, MOST_ROWS);
@@ -73,7 +84,15 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
       </p>
       {!data.complete && <Problem text="The search ended before all plans were tried." />}
       {points.length > 1 && (
-        <Chart x={x} lines={lines} xLabel="step time, s" yLabel="memory, GiB" label="Plans by step time and memory" />
+        <Chart
+          x={x}
+          lines={lines}
+          xLabel={hasTokens ? "tokens/s/GPU" : "step time, s"}
+          marks={marks}
+          describe={says}
+          yLabel="memory, GiB"
+          label="Plans by step time and memory"
+        />
       )}
       <h2>
         Best plans <small>open one to predict or change it</small>
@@ -111,4 +130,14 @@ function planOf(trial: Trial, subject: string, values: Values): Values {
   );
   const { shard, ...merged }: Values = { ...values, ...plan, model: values.words ?? subject, gpu: trial.figures.gpu };
   return shard && shard !== "0" ? { ...merged, shard } : merged; // 0 stands for no sharding by hybrid FSDP
+}
+
+const tokensPerGpu = ({ figures }: Trial) => (figures.tokens_per_step ?? 0) / figures.step_time_s / figures.gpus;
+
+// What a GPU holds, where all plans are for GPUs of the same size.
+function limitsOf(points: Trial[]): Mark[] {
+  const sizes = points.map(({ figures }) => Math.round((figures.memory_bytes + figures.headroom_bytes) / 2 ** 20));
+  const [size] = sizes;
+  if (!size || sizes.some((other) => other !== size)) return [];
+  return [{ axis: "y", value: size / 2 ** 10, label: `GPU ${(size / 2 ** 10).toFixed(1)} GiB`, colour: "--dim" }];
 }

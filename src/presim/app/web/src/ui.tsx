@@ -1,8 +1,11 @@
 // Small parts of pages.
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Block, Figure, Part } from "./api";
 import { difference, verdict } from "./format";
+
+// Whether the token of the address may start and delete.
+export const MayChange = createContext(true);
 
 // What a promise brings, and what it is refused with; asked again when the key changes.
 export function useAnswer<T>(ask: () => Promise<T>, key: string): { answer?: T; error?: string } {
@@ -148,7 +151,7 @@ export function Table({
             <tr key={index}>
               {row.map((cell, column) => (
                 <td key={column} class={isNumber[column] ? "number" : undefined}>
-                  {cell}
+                  {meter(cell, row[column - 1]) ?? cell}
                 </td>
               ))}
             </tr>
@@ -157,6 +160,13 @@ export function Table({
       </table>
     </div>
   );
+}
+
+// A bar that the terminal draws of blocks, as a bar; red where the change before it grows.
+function meter(cell: ComponentChildren, before: ComponentChildren) {
+  if (typeof cell !== "string" || !/^█+$/.test(cell)) return null;
+  const news = String(before).startsWith("+") ? "worse" : "better";
+  return <span class={`meter ${news}`} style={{ width: `${cell.length * 8}px` }} />;
 }
 
 export function Blocks({ blocks }: { blocks: Block[] }) {

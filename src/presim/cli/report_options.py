@@ -1,0 +1,83 @@
+"""``--json --html --quiet``: how a verb delivers a result that is shown in one piece."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from presim.cli.options import file_name
+
+_NAMES = ("json_file", "html", "quiet")
+
+
+def report_options(function: Any) -> Any:
+    """``--json FILE``, ``--html FILE`` and ``-q``; ``--json`` as the last word prints, as ``--json -`` does."""
+    for option in reversed(
+        (
+            click.option(
+                "--json",
+                "json_file",
+                metavar="FILE",
+                is_flag=False,
+                flag_value="-",
+                callback=file_name,
+                help="Write the result as JSON; - is standard output.",
+            ),
+            click.option(
+                "--html", metavar="FILE", callback=file_name, help="Write it as one self-contained HTML page."
+            ),
+            click.option("-q", "--quiet", is_flag=True, help="Print no report."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Where the result goes, from `report_options`."""
+
+    json_file: str | None = None
+    html: str | None = None
+    quiet: bool = False
+
+    @classmethod
+    def pop_from(cls, options: dict[str, Any]) -> Report:
+        """Remove the options from a verb's options and return them.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        from presim.files import check_writable
+
+        report = cls(**{name: options.pop(name) for name in _NAMES})
+        for path in (report.json_file, report.html):
+            if path not in (None, "-"):
+                check_writable(str(path))
+        return report
+
+    def deliver(self, kind_name: str, content: Any, encoded: bytes | str, partial: str = "") -> None:
+        """Write the files, and print the report unless JSON goes to standard output.
+
+        ``kind_name``: of `presim.view.saved.kinds`, whose functions show the content; ``encoded``: its JSON.
+        """
+        from presim.files import write_file
+        from presim.view.saved import show
+        from presim.view.saved.kinds import KINDS
+        from presim.view.saved.read import SavedResult
+
+        document = encoded if isinstance(encoded, bytes) else f"{encoded.rstrip()}\n".encode()
+        kind = next(kind for kind in KINDS if kind.name == kind_name)
+        result = SavedResult(Path(self.json_file or kind_name), kind, content, partial)
+        if self.html:
+            write_file(self.html, show.page(result).encode())
+        if self.json_file == "-":
+            sys.stdout.buffer.write(document)
+        elif self.json_file:
+            write_file(self.json_file, document)
+        if not self.quiet and self.json_file != "-":
+            show.write(result)
