@@ -24,8 +24,8 @@ class Node(Sourced, frozen=True, kw_only=True):
     interconnect: Annotated[
         Interconnect,
         doc(
-            "Links between GPUs: all-to-all switch, links between some or all, bridged pairs, PCIe only; of accelerators: "
-            "ports to a switch, to all others, or to neighbours in a torus."
+            "Links between GPUs: all-to-all switch, links between some or all, bridged pairs, PCIe only; of "
+            "accelerators: ports to a switch, to all others, or to neighbours in a torus."
         ),
     ]
     default_fabric: Annotated[str, doc("Id of the default fabric.")]

@@ -16,8 +16,8 @@ def check_is_emulated(gpu: Gpu) -> None:
     """
     if not gpu.is_gpu:
         raise InputError(
-            f"{gpu.id} ({gpu.name}) is no GPU, so PyTorch's CUDA kernels cannot be captured for it: describe the job by "
-            f"its model, `presim compose MODEL --gpu {gpu.id}`, or serve one with `presim serve`."
+            f"{gpu.id} ({gpu.name}) is no GPU, so PyTorch's CUDA kernels cannot be captured for it: describe the "
+            f"job by its model, `presim compose MODEL --gpu {gpu.id}`, or serve one with `presim serve`."
         )
     if gpu.vendor != "nvidia":
         raise InputError(

@@ -63,12 +63,16 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     GPU's file must say and an accelerator's need not is 0 where it is not known.
     """
 
-    vendor: Annotated[str, doc("nvidia or amd: a GPU; any other: an accelerator that is no GPU, which is not emulated.")]
+    vendor: Annotated[
+        str, doc("nvidia or amd: a GPU; any other: an accelerator that is no GPU, which is not emulated.")
+    ]
     architecture: Annotated[str, _of_gpus("Generation, e.g. hopper.")] = ""
     default_node: Annotated[str, _of_gpus("Id of the default node type.")] = ""
     notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
 
-    compute_major: Annotated[int, figure("compute_major", 1, "Compute capability, major (AMD: gfx family).", 1, GPU)] = 0
+    compute_major: Annotated[
+        int, figure("compute_major", 1, "Compute capability, major (AMD: gfx family).", 1, GPU)
+    ] = 0
     compute_minor: Annotated[int, figure("compute_minor", 1, "Compute capability, minor.", 0, GPU)] = 0
     sm_count: Annotated[int, figure("sm_count", 1, "Streaming multiprocessors, or AMD's compute units.", 1, GPU)] = 0
     sm_clock_hz: Annotated[int, figure("sm_clock_MHz", MHZ, "Highest SM clock, as the driver reports it.", 1, GPU)] = 0
@@ -82,12 +86,16 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     l2_bytes: Annotated[int, figure("l2_MiB", MIB, "L2 cache, all slices.", 1, GPU)] = 0
 
     shared_per_sm_bytes: Annotated[int, figure("shared_per_sm_KiB", KIB, "Shared memory of one SM.", 1, GPU)] = 0
-    shared_per_block_bytes: Annotated[int, figure("shared_per_block_KiB", KIB, "Shared memory of one block.", 1, GPU)] = 0
+    shared_per_block_bytes: Annotated[
+        int, figure("shared_per_block_KiB", KIB, "Shared memory of one block.", 1, GPU)
+    ] = 0
     registers_per_sm: Annotated[int, figure("registers_per_sm", 1, "32-bit registers of one SM.", 1, GPU)] = 0
     threads_per_sm: Annotated[int, figure("threads_per_sm", 1, "Threads resident on one SM.", 1, GPU)] = 0
 
     power_w: Annotated[float, figure("power_W", 1.0, "Board power limit as shipped.", 1, GPU)] = 0
-    nvlink_bytes_per_s: Annotated[float, figure("nvlink_GBps", GBPS, "All NVLink or xGMI links, one way; 0: none.", 0, GPU)] = 0
+    nvlink_bytes_per_s: Annotated[
+        float, figure("nvlink_GBps", GBPS, "All NVLink or xGMI links, one way; 0: none.", 0, GPU)
+    ] = 0
     pcie_generation: Annotated[int, figure("pcie_generation", 1, "PCI Express generation.", 1, GPU)] = 0
     pcie_lanes: Annotated[int, figure("pcie_lanes", 1, "PCI Express lanes.", 1, GPU)] = 0
     on_chip_bytes: Annotated[int, figure("on_chip_MiB", MIB, "Memory on the chip, all cores.", 0, ACCELERATOR)] = 0
@@ -95,17 +103,19 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     link_port_bytes_per_s: Annotated[
         float, figure("link_port_GBps", GBPS, "One such port, one direction.", 0, ACCELERATOR)
     ] = 0.0
-    launch_ns: Annotated[
-        int, figure("launch_us", US, "Time to start one kernel; 0: not known.", 0, ACCELERATOR)
-    ] = 0
+    launch_ns: Annotated[int, figure("launch_us", US, "Time to start one kernel; 0: not known.", 0, ACCELERATOR)] = 0
     matrix_side: Annotated[
-        int, figure("matrix_side", 1, "Rows and columns of a matrix unit, to which operands are padded.", 0, ACCELERATOR)
+        int,
+        figure("matrix_side", 1, "Rows and columns of a matrix unit, to which operands are padded.", 0, ACCELERATOR),
     ] = 0
     matrix_share: Annotated[
         float, figure("matrix_share", 1.0, "What large products reach of the peak; 0: not known.", 0, ACCELERATOR)
     ] = 0.0
     memory_share: Annotated[
         float, figure("memory_share", 1.0, "What large copies reach of the bandwidth; 0: not known.", 0, ACCELERATOR)
+    ] = 0.0
+    share_spread: Annotated[
+        float, figure("share_spread", 1.0, "Relative error of prices by both shares; 0: a tenth.", 0, ACCELERATOR)
     ] = 0.0
     c2c_bytes_per_s: Annotated[
         float, figure("c2c_GBps", GBPS, "Chip-to-chip link to the host's memory, one direction; 0: over PCIe.")
@@ -132,8 +142,8 @@ class Gpu(Sourced, frozen=True, kw_only=True):
         """
         if self.is_gpu:
             return
-        if near := difflib.get_close_matches(self.vendor.strip().lower(), GPU_VENDORS, 1, 0.75):
-            raise ValueError(f"vendor = {self.vendor!r}: did you mean {near[0]!r}")
+        if nearest_vendors := difflib.get_close_matches(self.vendor.strip().lower(), GPU_VENDORS, 1, 0.75):
+            raise ValueError(f"vendor = {self.vendor!r}: did you mean {nearest_vendors[0]!r}")
         if not any(self.peak(kind) for kind in ("bf16", "fp16", "fp8", "int8", "fp32")):
             raise ValueError("no peak of matrix products is given, e.g. bf16_dense_TFLOPs")
         derived: dict[str, Any] = {

@@ -53,7 +53,7 @@ _GATHERED = Figure(0.5, 0.3)  # access by address, and what crosses tensors: the
 _SORT_PASSES = 4  # as of GPUs: `memory_bound`
 _HOST_SHARE = Figure(0.8, 0.3)  # of the link to the host's memory
 _JOINED = 4.0  # exponent of the norm that joins arithmetic and memory: nearly the longer of both
-# No unit for the type: it is computed in the next wider one that there is, or in several passes of the widest narrow one.
+# No unit for the type: it is computed in the next wider one, or in several passes of the fastest.
 _INSTEAD = {
     "fp4": ("fp8", "bf16", "fp16"),
     "fp8": ("bf16", "fp16"),
@@ -89,9 +89,10 @@ class Accelerator:
 
     def __init__(self, gpu: Gpu, device: Device) -> None:
         self._gpu, self._device = gpu, device
-        self._matrix = Figure(gpu.matrix_share, _STATED) if gpu.matrix_share else _MATRIX
-        self._memory = Figure(gpu.memory_share, _STATED) if gpu.memory_share else _MEMORY
-        self._launch_s = Figure(gpu.launch_ns * 1e-9, _STATED_START) if gpu.launch_ns else _LAUNCH_S
+        stated = gpu.share_spread or _STATED
+        self._matrix = Figure(gpu.matrix_share, stated) if gpu.matrix_share else _MATRIX
+        self._memory = Figure(gpu.memory_share, stated) if gpu.memory_share else _MEMORY
+        self._launch_s = Figure(gpu.launch_ns * 1e-9, gpu.share_spread or _STATED_START) if gpu.launch_ns else _LAUNCH_S
 
     def price(self, signature: Signature) -> Price | None:
         """The price of one signature; None for what has no formula."""

@@ -267,7 +267,7 @@ def _torus_share(call: Call) -> float:
     dimensions = call.links.torus
     if not dimensions:
         return 1.0
-    side = call.layout.per_node ** (1 / dimensions)
+    side = math.pow(call.layout.per_node, 1 / dimensions)
     return min(1.0, 8 / side / (2 * dimensions))
 
 

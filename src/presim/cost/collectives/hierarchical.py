@@ -1,7 +1,8 @@
 """White-box model of NCCL: the time of the algorithm and protocol that NCCL chooses, on the given links.
 
 The choice is NCCL's own (`presim.cost.collectives.nccl_choice`), also where it is not the fastest. RCCL's rules and
-those of accelerators' libraries are not known: they take the fastest candidate. Algorithms that NCCL_ALGO and similar variables forbid are excluded.
+those of accelerators' libraries are not known: they take the fastest candidate. Algorithms that NCCL_ALGO and similar
+variables forbid are excluded.
 """
 
 from __future__ import annotations
