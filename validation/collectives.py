@@ -52,8 +52,8 @@ Datasets: {datasets}.
 
 ## By kind and number of nodes
 
-All sizes of all logs. The first sizes of public logs are often several times slower than the next larger ones, because
-connections are still being made; they count, too.
+All sizes of all logs. The first sizes of public logs are often several times slower than the next larger ones; they
+count, too.
 
 {summary}
 
