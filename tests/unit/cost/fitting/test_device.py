@@ -78,4 +78,4 @@ def test_a_gpu_is_sent_to_its_own_tables(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "operators.csv").write_text(table())
     arguments = ["fit", "--operators", str(tmp_path / "operators.csv"), "--gpu", "h100", "--out", str(tmp_path / "x")]
     assert main.run(arguments) == 2
-    assert "h100-sxm is a GPU: `presim" in capsys.readouterr().err
+    assert "h100-sxm is a GPU, of which `presim" in capsys.readouterr().err
