@@ -126,9 +126,9 @@ def fit_device(gpu: Gpu, rows: Sequence[Row]) -> DeviceFit:
             )
     ordered = {name: sorted(members, key=lambda row: row.seconds) for name, members in by_operator.items()}
     fitted = list(itertools.chain.from_iterable(members[::2] for members in ordered.values()))
-    held = list(itertools.chain.from_iterable(members[1::2] for members in ordered.values()))
+    held_out_rows = list(itertools.chain.from_iterable(members[1::2] for members in ordered.values()))
     device = _least(gpu, fitted)
-    errors = np.abs(_errors(device, held))
+    errors = np.abs(_errors(device, held_out_rows))
     spread = float(np.quantile(errors, 0.8))
     device = msgspec.structs.replace(device, share_spread=max(round(spread, 3), 0.01))
     return DeviceFit(device, len(possible), len(rows) - len(possible), float(np.median(errors)), spread)

@@ -30,8 +30,8 @@ def svg(topology: Topology, loads: Sequence[float] = ()) -> str:
     ``loads``: utilisation of each link, 0 to 1. A line has the colour of its busier direction, red from 90 % on, and
     both as its title.
     """
-    ends = list(zip(topology.source.tolist(), topology.target.tolist(), strict=True))
-    load_by_ends = dict(zip(ends, loads)) if loads else {}
+    link_ends = list(zip(topology.source.tolist(), topology.target.tolist(), strict=True))
+    load_by_ends = dict(zip(link_ends, loads)) if loads else {}
     shown = min(len(topology.names), _MOST)
     rows: dict[int, list[int]] = {}
     for vertex in range(shown):
@@ -51,7 +51,7 @@ def svg(topology: Topology, loads: Sequence[float] = ()) -> str:
             tuple(load_by_ends[pair] for pair in ((source, target), (target, source)) if pair in load_by_ends),
             f"{topology.names[source]} - {topology.names[target]}",
         )
-        for (source, target), bandwidth in zip(ends, topology.bandwidth_Bps.tolist(), strict=True)
+        for (source, target), bandwidth in zip(link_ends, topology.bandwidth_Bps.tolist(), strict=True)
         if source < target and source in places and target in places
     ]
     radius = max(1.5, min(6.0, _WIDTH / max(len(row) for row in rows.values()) / 3))
