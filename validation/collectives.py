@@ -50,6 +50,15 @@ Of {logs} logs {good} are within a median error of 10 %. The others:
 
 Datasets: {datasets}.
 
+## By kind and number of nodes
+
+All sizes of all logs. The first sizes of public logs are often several times slower than the next larger ones; they
+count, too.
+
+{summary}
+
+## By log
+
 """
 _GOOD = 0.1
 
@@ -112,6 +121,21 @@ def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str,
         yield f"| {source} | {gpu} | {kind} | {ranks} | {len(held)} | {figures} | {inside:.0%} | {second} |"
 
 
+def summary(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[str]:
+    """Errors by kind of collective and number of nodes, over all sizes."""
+    by_span: dict[tuple[int, str], list[Point]] = collections.defaultdict(list)
+    for points in found.values():
+        for point in points:
+            by_span[point.cluster.nodes, point.collective.kind].append(point)
+    yield "| nodes | collective | points | median | p90 | bias | within |"
+    yield "|---:|---|---:|---:|---:|---:|---:|"
+    for (nodes, kind), points in sorted(by_span.items()):
+        prices = _prices(points)
+        errors = _errors(prices, points)
+        figures = f"{np.median(np.abs(errors)):.1%} | {np.quantile(np.abs(errors), 0.9):.1%} | {np.median(errors):+.1%}"
+        yield f"| {nodes} | {kind} | {len(points)} | {figures} | {_inside(prices, points):.0%} |"
+
+
 def _held(points: Sequence[Point]) -> Sequence[Point]:
     """The sizes that no fit here has used."""
     return points[1::2] or points
@@ -145,7 +169,9 @@ def main() -> None:
     given = public_datasets.given(options, public_datasets.OF_COLLECTIVES)
     found = logs(public_datasets.read(given, 600))
     text = (
-        _HEAD.format(datasets=public_datasets.named(given), logs=len(found), good=good(found))
+        _HEAD.format(
+            datasets=public_datasets.named(given), logs=len(found), good=good(found), summary="\n".join(summary(found))
+        )
         + "\n".join(lines(found, statistical(found)))
         + "\n"
     )

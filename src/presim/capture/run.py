@@ -27,6 +27,7 @@ from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
+from presim.hardware.device_config import check_is_emulated
 from presim.process.interrupts import caught
 from presim.trace.job import Job
 from presim.trace.schema import FAILED, Kind, Trace
@@ -165,6 +166,7 @@ def _check(request: Request, cluster: Cluster) -> None:
     if program.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
         raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")
     gpu = cluster.gpu
+    check_is_emulated(gpu)
     if (gpu.compute_major, gpu.compute_minor) < OLDEST_CAPABILITY:
         oldest = ".".join(map(str, OLDEST_CAPABILITY))
         raise InputError(

@@ -18,6 +18,9 @@ _WHOLE = "nothing is written, because a cluster file holds the fit of all measur
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
 @click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is a cluster file.")
 @click.option(
+    "--operators", is_flag=True, help="DATA are CSV tables of operators on --gpu, an accelerator; see the guide."
+)
+@click.option(
     "--update",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -25,7 +28,10 @@ _WHOLE = "nothing is written, because a cluster file holds the fit of all measur
 )
 @click.option("--out", required=True, metavar="PATH", type=click.Path(path_type=Path), help="File or folder to write.")
 @click.option(
-    "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, if presim does not know the logs' name for it."
+    "--gpu",
+    default="",
+    metavar="ID",
+    help="With --nccl-tests: the GPU, if presim does not know the logs' name for it. With --operators: the device.",
 )
 @click.option("--node", default="", metavar="ID", help="With --nccl-tests: the node type, if not the GPU's usual one.")
 @click.option("--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, if not the node's usual one.")
@@ -41,6 +47,7 @@ _WHOLE = "nothing is written, because a cluster file holds the fit of all measur
 def command(
     data: tuple[Path, ...],
     nccl_tests: bool,
+    operators: bool,
     update: Path | None,
     out: Path,
     gpu: str,
@@ -61,12 +68,21 @@ def command(
     and of several. Half of the sizes are held out to report the error. Folders of logs (*.log) and the collective
     tables of aiconfigurator, vTrain, vidur and Frontier work too.
 
+    With --operators, DATA are your own measurements of matrix products and copies on an accelerator that is no GPU.
+    presim fits what both reach of the datasheet, and the start of a kernel; --out is the accelerator's file with them.
+
     With --update, the statistical model of such a file learns from collectives that PyTorch's profiler recorded on two
     or more ranks. The shortest time over all ranks is the collective's own; the rest is late ranks.
     """
     if update and nccl_tests:
         raise click.UsageError("--nccl-tests creates a cluster file and --update changes one: call fit once for each")
-    if update:
+    if operators and (update or nccl_tests):
+        raise click.UsageError("--operators describes a device, the other options a cluster: call fit once for each")
+    if operators and not gpu:
+        raise click.UsageError("--operators needs the accelerator: --gpu, an id of the catalogue or your own TOML file")
+    if operators:
+        lines = _fit_device(data, gpu, out)
+    elif update:
         lines = _update_cluster(data, update, out)
     else:
         lines = _fit_cluster(data, out, gpu, fabric, node) if nccl_tests else _fit_operators(data, out, rows, quiet)
@@ -81,6 +97,12 @@ def _fit_cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node:
     with noted(_WHOLE):
         written = write_cluster(data, out, gpu, fabric, node)
     return list(describe_fit(written))
+
+
+def _fit_device(data: tuple[Path, ...], gpu: str, out: Path) -> list[str]:
+    from presim.cost.fitting.device import describe_fit, write_device
+
+    return describe_fit(write_device(data, gpu, out), out)
 
 
 def _update_cluster(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:

@@ -62,7 +62,7 @@ command = network
     metavar="TIME,MEMORY",
     help="Refuse a collective whose simulation would take more, e.g. 2h,64GiB; default: 10min,8GiB.",
 )
-@click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
+@click.option("--plot", metavar="FILE", help="Draw the network as an SVG, with the collective's loads if there is one.")
 @report_options
 def show_(file: str, plot: str | None, **query: Any) -> None:
     """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
@@ -79,15 +79,17 @@ def show_(file: str, plot: str | None, **query: Any) -> None:
         check_writable(plot)
     topology = open_network(file)
     content = answer.shape(topology)
+    loads: list[float] = []
     if query["kind"] is not None:
         outcome, exchanges = _run(topology, **query)
         groups = [exchange.ranks for exchange in exchanges]
         content = answer.answer(topology, outcome, groups, query["kind"])
         content = answer.with_relief(content, topology, outcome, exchanges)
+        loads = outcome.shared.utilisation(topology).tolist() if outcome.shared is not None else []
     if plot:
         from presim.hardware.network.plot import svg
 
-        write_file(plot, svg(topology).encode())
+        write_file(plot, svg(topology, loads).encode())
     report.deliver("network", content, answer.encode(content))
 
 

@@ -71,6 +71,11 @@ def _arithmetic_demand(price: Price) -> float:
     return _ARITHMETIC.get(price.bound, 0.0)
 
 
+def _share_of_cores(blocks: float, cluster: Cluster) -> float:
+    """Share of a GPU's SMs that thread blocks occupy; none of accelerators, which move data by engines of their own."""
+    return blocks / cluster.gpu.sm_count if cluster.gpu.sm_count else 0.0
+
+
 def _of_collective(collective: Collective, group: Group, cluster: Cluster, tuning: Tuning, seconds: float) -> Demand:
     layout = layout_of(collective, group, cluster)
     if layout.ranks <= 1:
@@ -93,7 +98,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")
     port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
     return Demand(
-        channels=channels(collective, layout, links, tuning) / cluster.gpu.sm_count,
+        channels=_share_of_cores(channels(collective, layout, links, tuning), cluster),
         memory=accesses / seconds / (links.memory_Bps * MEMORY_REACHED),
         link_out=out / link,
         link_in=into / link,
@@ -124,7 +129,7 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     reached = exchange_constants(routed.library).port_efficiency
     part = _part_of_port(bytes_.port_bytes * layout.per_node / seconds, reached, layout, links)
     return Demand(
-        channels=routed.sms / cluster.gpu.sm_count,
+        channels=_share_of_cores(routed.sms, cluster),
         memory=2 * max(bytes_.link_bytes, bytes_.port_bytes) / seconds / (links.memory_Bps * MEMORY_REACHED),
         link_out=link,
         link_in=link,

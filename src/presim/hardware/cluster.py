@@ -13,7 +13,9 @@ from presim.files.field_docs import doc
 from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
 from presim.units import GIB
 
-Interconnect = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "pcie"]
+Interconnect = Literal[
+    "nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "pcie", "ports-switch", "ports-mesh", "ports-torus"
+]
 
 
 class Node(Sourced, frozen=True, kw_only=True):
@@ -21,7 +23,10 @@ class Node(Sourced, frozen=True, kw_only=True):
 
     interconnect: Annotated[
         Interconnect,
-        doc("Links between GPUs: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
+        doc(
+            "Links between GPUs: all-to-all switch, links between some or all, bridged pairs, PCIe only; of "
+            "accelerators: ports to a switch, to all others, or to neighbours in a torus."
+        ),
     ]
     default_fabric: Annotated[str, doc("Id of the default fabric.")]
     reduces_in_network: Annotated[bool, doc("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
@@ -67,7 +72,8 @@ class Fabric(Sourced, frozen=True, kw_only=True):
     """The network between nodes. It may override the node's number of ports."""
 
     kind: Annotated[
-        Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], doc("Technology; ethernet is without RDMA.")
+        Literal["infiniband", "roce", "ethernet", "efa", "tcpxo", "slingshot", "omnipath"],
+        doc("Technology; ethernet is without RDMA."),
     ]
     notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
     port_bytes_per_s: Annotated[float, figure("port_GBps", GBPS, "One port, one direction (a 400 Gb/s port: 50).", 1)]

@@ -19,7 +19,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import FormatError, decode_toml, read_text
-from presim.hardware.schema import Source, Sourced
+from presim.hardware.schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, Gpu, Source, Sourced
 
 P = TypeVar("P", bound=Sourced)
 GUIDE = "docs/guide/hardware.md"
@@ -36,6 +36,8 @@ class Key:
     figure: bool  # a quantity, which needs a source
     required: bool
     text: str
+    only: str = ""  # GPU: required of GPUs, and of no other device; ACCELERATOR: refused for GPUs
+    least: float = 0.0  # in files of GPUs, where ``only`` is GPU
 
 
 @functools.cache
@@ -48,7 +50,8 @@ def keys(kind: type[Sourced]) -> tuple[Key, ...]:
         required = field.required and field.name != "sources"
         key = extra.get("key", field.name)
         scale, is_figure = extra.get("scale", 1.0), extra.get("figure", False)
-        file_keys.append(Key(key, field.name, scale, is_figure, required, meta.description or ""))
+        limits = extra.get("only", ""), extra.get("least", 0.0)
+        file_keys.append(Key(key, field.name, scale, is_figure, required, meta.description or "", *limits))
     return tuple(file_keys)
 
 
@@ -65,11 +68,21 @@ def from_table(kind: type[P], table: Mapping[str, Any], location: str) -> P:
     key_by_name = {key.key: key for key in keys(kind)}
     if unknown := [key for key in table if key not in key_by_name]:
         raise InputError(f"{location}: unknown key {unknown[0]}{_nearest(unknown[0], key_by_name) or '.'}")
-    if missing := [key.key for key in key_by_name.values() if key.required and key.key not in table]:
+    is_gpu = table.get("vendor") in GPU_VENDORS
+    if foreign := [key for key in table if is_gpu and key_by_name[key].only == ACCELERATOR]:
+        raise InputError(f"{location}: {foreign[0]} is a figure of accelerators that are no GPU; leave it out.")
+    required = [key.key for key in key_by_name.values() if key.required or (is_gpu and key.only == GPU)]
+    if missing := [key for key in required if key not in table]:
         raise InputError(
             f"{location}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add the value, "
             f'or base = "<id>" to take it from a {kind.__name__} of the catalogue.'
         )
+    for key in (key_by_name[name] for name in table if is_gpu and key_by_name[name].only == GPU):
+        value = table[key.key]
+        if isinstance(value, (int, float)) and value < key.least:
+            raise InputError(
+                f"{location}: {key.key} = {value}: must be at least {key.least:g}; correct the value, see {GUIDE}."
+            )
     fields = {key_by_name[key].field: _to_field_unit(key_by_name[key], value, location) for key, value in table.items()}
     try:
         part = msgspec.convert({"sources": [], **fields}, kind)
@@ -82,8 +95,11 @@ def from_table(kind: type[P], table: Mapping[str, Any], location: str) -> P:
 def to_table(part: Sourced) -> dict[str, Any]:
     """The TOML table of a part. ``from_table`` is the inverse."""
     table: dict[str, Any] = {}
+    kind = "" if not isinstance(part, Gpu) else GPU if part.is_gpu else ACCELERATOR
     for key in keys(type(part)):
         value = getattr(part, key.field)
+        if key.only and key.only != kind and not value:
+            continue
         if key.field == "sources":
             value = [{"text": s.text, "keys": list(s.keys), "estimate": s.estimate} for s in value]
         elif key.figure:
@@ -111,7 +127,10 @@ def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
 def unsourced(part: Sourced) -> list[str]:
     """Keys of figures without a source."""
     backed = {key for source in part.sources for key in source.keys}
-    figure_names = [key.key for key in keys(type(part)) if key.figure and getattr(part, key.field)]
+    derived = DERIVED if isinstance(part, Gpu) and not part.is_gpu else ()
+    figure_names = [
+        key.key for key in keys(type(part)) if key.figure and getattr(part, key.field) and key.key not in derived
+    ]
     return [key for key in figure_names if key not in backed]
 
 

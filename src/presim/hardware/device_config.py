@@ -8,13 +8,27 @@ from presim.hardware.schema import Gpu
 DRIVER_VERSION = 13000  # as cudaDriverGetVersion says it: CUDA 13.0
 
 
-def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) -> str:
-    """Configuration of ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as in CUDA."""
+def check_is_emulated(gpu: Gpu) -> None:
+    """Refuse a device on which no CUDA program runs.
+
+    Raises:
+        InputError: it is no GPU, or none of NVIDIA's.
+    """
+    if not gpu.is_gpu:
+        raise InputError(
+            f"{gpu.id} ({gpu.name}) is no GPU, so PyTorch's CUDA kernels cannot be captured for it: describe the "
+            f"job by its model, `presim compose MODEL --gpu {gpu.id}`, or serve one with `presim serve`."
+        )
     if gpu.vendor != "nvidia":
         raise InputError(
             f"{gpu.id} cannot be emulated: name one of NVIDIA's with --gpu and keep the trace with --save DIR, then "
             f"`presim simulate DIR --gpu {gpu.id}`."
         )
+
+
+def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) -> str:
+    """Configuration of ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as in CUDA."""
+    check_is_emulated(gpu)
     values = {
         "name": gpu.name,
         "count": count,

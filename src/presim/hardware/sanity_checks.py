@@ -41,6 +41,8 @@ PEAK_TOLERANCE, BANDWIDTH_TOLERANCE = 0.10, 0.05
 
 def find_impossible_figures(gpu: Gpu) -> list[str]:
     """Physically impossible figures of a GPU, one sentence each."""
+    if not gpu.is_gpu:
+        return _of_accelerator(gpu)
     problems = []
     width = gpu.memory_bus_bits / 8 * gpu.memory_clock_hz * 2
     if abs(gpu.memory_bytes_per_s / width - 1) > BANDWIDTH_TOLERANCE:
@@ -59,6 +61,21 @@ def find_impossible_figures(gpu: Gpu) -> list[str]:
         problems.append(f"memory_MiB is more than the {gpu.nominal_bytes / 1e9:.0f} GB it is sold by.")
     if gpu.context_bytes >= gpu.memory_bytes:
         problems.append("context_MiB leaves no memory for the program.")
+    return problems
+
+
+def _of_accelerator(gpu: Gpu) -> list[str]:
+    """The same of an accelerator that is no GPU, which has no clock and bus to compare with."""
+    problems = []
+    for key, share in (("matrix_share", gpu.matrix_share), ("memory_share", gpu.memory_share)):
+        if share > 1:
+            problems.append(f"{key} is {share:g}, but nothing reaches more than its peak; a share is at most 1.")
+    ports = gpu.link_ports * gpu.link_port_bytes_per_s
+    if ports and abs(gpu.nvlink_bytes_per_s / ports - 1) > BANDWIDTH_TOLERANCE:
+        problems.append(
+            f"nvlink_GBps is {gpu.nvlink_bytes_per_s / 1e9:.0f}, but {gpu.link_ports} ports of "
+            f"{gpu.link_port_bytes_per_s / 1e9:.0f} carry {ports / 1e9:.0f}."
+        )
     return problems
 
 

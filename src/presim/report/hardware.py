@@ -14,7 +14,7 @@ from rich.text import Text
 from presim.hardware.cluster import Cluster, Fabric, Node
 from presim.hardware.codec import keys, to_key_unit
 from presim.hardware.sanity_checks import find_impossible_figures
-from presim.hardware.schema import Gpu, Sourced
+from presim.hardware.schema import DERIVED, Gpu, Sourced
 from presim.units import GIB, rate, seconds, three_digits
 
 # Columns that never wrap.
@@ -107,7 +107,8 @@ def _figures(part: Sourced) -> Table:
     for key in keys(type(part)):
         value = getattr(part, key.field)
         source = part.source(key.key)
-        if key.figure and (value or source):
+        is_derived = isinstance(part, Gpu) and not part.is_gpu and key.key in DERIVED and not source
+        if key.figure and (value or source) and not is_derived:
             number = f"[{part.sources.index(source) + 1}]" if source else "none"
             mark = "~" if source and source.estimate else ""
             table.add_row(key.key, f"{mark}{to_key_unit(key, value):.12g}", number, key.text)

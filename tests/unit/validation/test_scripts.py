@@ -76,6 +76,8 @@ BAD = [
     ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
     ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
     ("validation/headlines/run", ("spoon", *OUT), "no paper is called 'spoon': there are torchsim, maya, phantora"),
+    ("validation/moe_fabrics", ("--nodes", "6", *OUT), "--nodes 6: 32 experts' ranks are on four nodes; give a"),
+    ("validation/moe_fabrics", ("--model", "spoon", "--nodes", "4", *OUT), "`presim compose spoon --cluster "),
     ("validation/recordings", ("{tmp}/empty", *OUT), "{tmp}/empty has no profiles (*.json.gz); give a folder"),
     ("validation/energy", ("--only", "spoon", *OUT), "no run is called 'spoon': there are olmo2-7b"),
     ("validation/kills", ("--verb", "spoon", *OUT), "no verb is called 'spoon': there are run, import"),

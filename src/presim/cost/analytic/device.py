@@ -107,10 +107,10 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     return Device(
         name=gpu.id,
         generation=gpu.architecture,
-        sms=gpu.sm_count,
+        sms=max(gpu.sm_count, 1),
         peaks=peaks_of_gpu,
         memory_Bps=gpu.memory_bytes_per_s,
-        l2_bytes=gpu.l2_bytes,
+        l2_bytes=max(gpu.l2_bytes, 1),
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
         clock_hz=gpu.sm_clock_hz,

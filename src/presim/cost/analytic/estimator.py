@@ -7,7 +7,17 @@ from typing import Any
 
 import msgspec
 
-from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, packed_weights, scan, sparse
+from presim.cost.analytic import (
+    accelerator,
+    attention,
+    convolution,
+    copy,
+    gemm,
+    memory_bound,
+    packed_weights,
+    scan,
+    sparse,
+)
 from presim.cost.analytic.constants import BORROWED, is_measured
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
@@ -40,12 +50,15 @@ class AnalyticEstimator:
     name = "analytic"
 
     def __init__(self, gpu: Gpu, *, burst: bool = False) -> None:
+        self._gpu = gpu
         self.device = device_of(gpu, burst=burst)
         widened = self.device.uncertainty_factor * (1.0 if is_measured(self.device.generation) else BORROWED)
         self._shared = 1 - 1 / widened  # part of each uncertainty that is common to all prices of this GPU
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
+        if not self._gpu.is_gpu:
+            return accelerator.price(signatures, self._gpu, self.device)
         prices: list[Price | None] = [None] * len(signatures)
         indices_by_formula: dict[Callable[[Sequence[Any], Device], list[Price]], list[int]] = {}
         for index, signature in enumerate(signatures):

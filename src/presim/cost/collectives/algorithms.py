@@ -165,7 +165,7 @@ def direct(call: Call, protocol: int) -> Run | None:
     peers = layout.ranks - 1 if everyone else 1
     near_peers = min(peers, layout.per_node - 1)
     far_peers = peers - near_peers
-    reach = _within_Bps(call) * link.direct_efficiency[protocol]
+    reach = _within_Bps(call) * link.direct_efficiency[protocol] * (_torus_share(call) if everyone else 1.0)
     latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
     if far_peers:
@@ -256,6 +256,19 @@ def _within_Bps(call: Call) -> float:
         return links.link_Bps * links.rings / links.rings_of_all
     share = (max(layout.per_node, 2) - 1) / (links.mesh - 1) if links.mesh > 1 else 1.0
     return links.link_Bps * share * _shared_host_limit(call)
+
+
+def _torus_share(call: Call) -> float:
+    """Share of its links that a device uses while all exchange with all: a torus is limited by its bisection.
+
+    Half of what N devices send crosses the middle. A side of k devices has 2 N / k links across it, one way, so each
+    device sends at the rate of 8 / k links. It has two links per dimension. The torus is taken to be of equal sides.
+    """
+    dimensions = call.links.torus
+    if not dimensions:
+        return 1.0
+    side = math.pow(call.layout.per_node, 1 / dimensions)
+    return min(1.0, 8 / side / (2 * dimensions))
 
 
 def _shared_host_limit(call: Call) -> float:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+from presim.cost.collectives.nccl_files import GraphFile, TopologyFile, absent_files, graph_file, topology_file
 from presim.cost.collectives.nccl_variables import HONOURED, UNMODELLED
 from presim.errors import InputError
 
@@ -38,6 +39,8 @@ class Tuning:
     nvls_channels: int = 0  # 0: NCCL's default
     threads: int = 0  # of a channel with LL and Simple; 0: NCCL's default
     buffer_bytes: int = _BUFFER_BYTES  # of a channel with Simple
+    graph: GraphFile | None = None  # rings instead of those of a search
+    topology: TopologyFile | None = None  # links that the search sees instead of the node's
 
     def allows(self, kind: str, algorithm: str, protocol: int) -> bool:
         """Whether NCCL may use this algorithm and protocol for a kind of collective."""
@@ -62,8 +65,11 @@ def tuning_of(*environments: Mapping[str, str]) -> Tuning:
 
 
 def ignored_variables(environment: Mapping[str, str]) -> list[str]:
-    """Names of variables in ``environment`` that change the speed of collectives and are not modelled."""
-    return sorted(name for name in environment if name in UNMODELLED)
+    """Names of variables in ``environment`` that change the speed of collectives and are not modelled.
+
+    A variable that names a file which is not on this machine counts among them.
+    """
+    return sorted([*(name for name in environment if name in UNMODELLED), *absent_files(environment)])
 
 
 @functools.lru_cache(maxsize=64)
@@ -99,6 +105,8 @@ def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
         nvls_channels=_in_range(values, "NCCL_NVLS_NCHANNELS", 0, _MOST_CHANNELS),
         threads=_in_range(values, "NCCL_NTHREADS", 0, _MOST_THREADS),
         buffer_bytes=_in_range(values, "NCCL_BUFFSIZE", _BUFFER_BYTES, _MOST_BUFFER_BYTES),
+        graph=graph_file(values),
+        topology=topology_file(values),
     )
 
 

@@ -1,7 +1,8 @@
 """White-box model of NCCL: the time of the algorithm and protocol that NCCL chooses, on the given links.
 
-The choice is NCCL's own (`presim.cost.collectives.nccl_choice`), also where it is not the fastest. RCCL's rules are not
-known: AMD's GPUs take the fastest candidate. Algorithms that NCCL_ALGO and similar variables forbid are excluded.
+The choice is NCCL's own (`presim.cost.collectives.nccl_choice`), also where it is not the fastest. RCCL's rules and
+those of accelerators' libraries are not known: they take the fastest candidate. Algorithms that NCCL_ALGO and similar
+variables forbid are excluded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question, choose
 from presim.cost.collectives.placement import (
+    ACCELERATOR,
     Layout,
     Links,
     bytes_within_and_between_nodes,
@@ -32,6 +34,7 @@ from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 # aws-ofi-nccl and Google's gpudirect-tcpxo ship tuner plug-ins (NCCL_TUNER_PLUGIN).
+_OTHER_LIBRARIES = ("cdna", ACCELERATOR)  # generations that do not run NCCL
 _FABRICS_WITH_TUNER = ("efa", "tcpxo")
 _FORMULA_BY_ALGORITHM = {"nvlstree": "nvls", "collnetdirect": "collnet"}
 _LOCAL_US = value("nccl.local_us")
@@ -158,10 +161,12 @@ def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
 def library_choice(call: Call, tuning: Tuning) -> Choice | None:
     """The library's choice, which does not depend on our constants; None: its rules are not known.
 
-    These are RCCL on AMD's GPUs, and fabrics whose plug-ins bring a tuner of their own, which NCCL asks first.
+    These are RCCL on AMD's GPUs, accelerators' own libraries, and fabrics whose plug-ins bring a tuner of their own,
+    which NCCL asks first.
     """
     has_tuner = call.layout.nodes > 1 and call.links.fabric in _FABRICS_WITH_TUNER
-    return None if has_tuner or call.links.generation.startswith("cdna") else choose(question_of(call), tuning)
+    is_nccl = not call.links.generation.startswith(_OTHER_LIBRARIES)
+    return choose(question_of(call), tuning) if is_nccl and not has_tuner else None
 
 
 def question_of(call: Call) -> Question:

@@ -93,7 +93,7 @@ class _Model:
     def __init__(self, question: Question, version_rules: Rules, tuning: Tuning) -> None:
         self._question, self._rules, self._tuning = question, version_rules, tuning
         self._layout, self._links = question.layout, question.links
-        self._rings = ring_channels(self._layout, self._links)
+        self._rings = ring_channels(self._layout, self._links, tuning.graph, tuning.topology)
         self._heads = head_channels(self._layout, self._links) if self._links.switched else Heads(0, 0.0, 0.0)
         self._place = min(self._layout.nodes, 3) - 1
         self._generation = self._links.generation

@@ -46,9 +46,11 @@ class Links:
     shared_ports: int = 0  # ports that the group uses on a node and shares with other GPUs; 0: ports are not shared
     port_Bps: float = 0.0  # bandwidth of one such port
     port_share: float = 1.0  # what collectives reach of a port, over the usual for the fabric's technology
+    torus: int = 0  # dimensions of the torus of a node's links; 0: no torus
     reduces: bool = False  # the switches between nodes reduce, and NCCL may use that
 
 
+ACCELERATOR = "accelerator"  # the generation of all accelerators that are no GPU, for constants and rules
 _DETOUR = value("nccl.detour_rings")
 _SOCKET_HOP_S = value("nccl.socket_hop_s")
 _SOCKET_BPS = value("nccl.socket_GBps") * 1e9
@@ -71,7 +73,7 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
     mesh = cluster.node.links if linked else ()
     places = layout.places or tuple(range(layout.per_node))
     return Links(
-        generation=cluster.gpu.architecture,
+        generation=cluster.gpu.architecture if cluster.gpu.is_gpu else ACCELERATOR,
         nvlink=linked,
         switched=linked and cluster.node.reduces_in_network,
         link_Bps=cluster.link_bytes_per_s if linked else pcie_Bps,
@@ -84,6 +86,7 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         memory_Bps=cluster.gpu.memory_bytes_per_s,
         rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
+        torus=max(cluster.gpu.link_ports // 2, 1) if linked and interconnect == "ports-torus" else 0,
         exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
         shared_ports=cluster.ports_of(places),
         port_Bps=cluster.fabric.port_bytes_per_s / cluster.fabric.oversubscription,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from presim.cost.collectives.nccl_files import GraphFile, TopologyFile
 from presim.cost.collectives.nccl_rules import search
 from presim.cost.collectives.placement import Layout, Links
 
@@ -31,11 +32,19 @@ class Channels:
 
 
 @functools.lru_cache(maxsize=1024)  # a search over sizes asks again and again
-def ring_channels(layout: Layout, links: Links) -> Channels:
-    """Rings of a group: as many and as fast as its links and ports carry."""
+def ring_channels(
+    layout: Layout, links: Links, graph: GraphFile | None = None, topology: TopologyFile | None = None
+) -> Channels:
+    """Rings of a group: as many and as fast as its links and ports carry, or those of a graph file of its GPUs."""
+    if graph is not None and layout.per_node == graph.gpus:
+        return Channels(graph.channels, graph.inside_GBps if layout.nodes <= 2 else graph.between_GBps)
     total_GBps = link_GBps(links)
     several = layout.nodes > 1
     ports, port_GBps = _ports(layout, links)
+    if topology is not None and links.nvlink:
+        total_GBps = topology.link_GBps or total_GBps
+    if topology is not None and topology.ports and topology.gpus:
+        ports, port_GBps = max(round(topology.ports * layout.per_node / topology.gpus), 1), topology.port_GBps
     best = Channels(1, min(_rates(links, several=several)[-1], total_GBps))
     for GBps in _rates(links, several=several):
         count = min(int(total_GBps / GBps + 1e-6), _MOST_CHANNELS)

@@ -133,6 +133,15 @@ def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
     return build(dataclasses.replace(plans[0], groups=tuple(groups)))
 
 
+# How the links within a node are drawn. The torus of accelerators is taken as a switch.
+_NODE_LINKS = {
+    "xgmi-mesh": "nvlink-mesh",
+    "ports-mesh": "nvlink-mesh",
+    "ports-switch": "nvswitch",
+    "ports-torus": "nvswitch",
+}
+
+
 def _uniform(cluster: Cluster, part: NodeGroup) -> Cluster:
     """The cluster with all nodes like those of a part."""
     return msgspec.structs.replace(cluster, gpu=part.gpu, node=part.node, fabric=part.fabric, groups=(), neighbours=())
@@ -143,7 +152,7 @@ def _plan(cluster: Cluster, description: Description) -> Plan:
     per_node = min(cluster.domain_size, cluster.world_size)
     ports = description.nics or max(round(cluster.ports_per_gpu * per_node), 1)
     kind = cluster.node.interconnect
-    interconnect = "nvlink-mesh" if kind == "xgmi-mesh" else kind if cluster.gpu.nvlink_bytes_per_s else "pcie"
+    interconnect = _NODE_LINKS.get(kind, kind) if cluster.gpu.nvlink_bytes_per_s else "pcie"
     return Plan(
         nodes=nodes,
         per_node=per_node,

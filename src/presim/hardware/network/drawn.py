@@ -13,6 +13,7 @@ from presim.hardware.network.topology import Topology
 from presim.hardware.schema import Gpu, Sourced
 
 _USUAL_NODE = "hgx-h100"
+_MOST_HOSTS = 48  # of a domain in a picture: pods of accelerators have thousands
 
 
 def is_cluster(name: str) -> bool:
@@ -35,7 +36,7 @@ def network_of_part(name: str, part: Sourced) -> Topology:
     if isinstance(part, Gpu):
         return network_of_part(part.default_node, _node(part.default_node))
     if isinstance(part, Node):
-        hosts = max(part.domain // part.gpus, 1)  # of one NVLink domain
+        hosts = min(max(part.domain // part.gpus, 1), _MOST_HOSTS)  # of one NVLink domain
         return topology_of(choose_cluster(gpu=_gpu_of(part), node=name, nodes=2 * hosts), {})
     assert isinstance(part, Fabric), "test_drawn: every part of the catalogue"
     usual = next((node.id for node in nodes() if node.default_fabric == part.id), _USUAL_NODE)

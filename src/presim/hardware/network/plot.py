@@ -1,11 +1,14 @@
-"""Draw a network as SVG: GPUs at the bottom, switches above, line width by bandwidth."""
+"""Draw a network as SVG: GPUs at the bottom, switches above, line width by bandwidth, colour by load."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from presim.hardware.network.topology import Topology
 
+# Colour of a link from a utilisation on, highest first, and its opacity.
+_LOADS = ((0.9, "#c22", 0.9), (0.5, "#e82", 0.8), (0.1, "#48c", 0.7), (0.0, "#999", 0.5))
 _WIDTH, _ROW = 1200, 110
 _MOST = 4_000  # most vertices; more would be unreadable
 _LEVELS = (
@@ -21,8 +24,14 @@ _LEVELS = (
 )
 
 
-def svg(topology: Topology) -> str:
-    """The SVG; a very large network is cut to its first vertices."""
+def svg(topology: Topology, loads: Sequence[float] = ()) -> str:
+    """The SVG; a very large network is cut to its first vertices.
+
+    ``loads``: utilisation of each link, 0 to 1. A line has the colour of its busier direction, red from 90 % on, and
+    both as its title.
+    """
+    link_ends = list(zip(topology.source.tolist(), topology.target.tolist(), strict=True))
+    load_by_ends = dict(zip(link_ends, loads)) if loads else {}
     shown = min(len(topology.names), _MOST)
     rows: dict[int, list[int]] = {}
     for vertex in range(shown):
@@ -35,10 +44,14 @@ def svg(topology: Topology) -> str:
             places[vertex] = (round(x, 1), _ROW * (len(order) - height) - _ROW / 2)
     widest = float(topology.bandwidth_Bps.max(initial=1.0))
     lines = [
-        _line(places[source], places[target], bandwidth / widest)
-        for source, target, bandwidth in zip(
-            topology.source.tolist(), topology.target.tolist(), topology.bandwidth_Bps.tolist(), strict=True
+        _line(
+            places[source],
+            places[target],
+            bandwidth / widest,
+            tuple(load_by_ends[pair] for pair in ((source, target), (target, source)) if pair in load_by_ends),
+            f"{topology.names[source]} - {topology.names[target]}",
         )
+        for (source, target), bandwidth in zip(link_ends, topology.bandwidth_Bps.tolist(), strict=True)
         if source < target and source in places and target in places
     ]
     radius = max(1.5, min(6.0, _WIDTH / max(len(row) for row in rows.values()) / 3))
@@ -67,11 +80,17 @@ def _kind(name: str) -> str:
     return "".join(letter for letter in name.split(".")[-1] if not letter.isdecimal()) or name
 
 
-def _line(begin: tuple[float, float], end: tuple[float, float], share: float) -> str:
+def _line(
+    begin: tuple[float, float], end: tuple[float, float], share: float, loads: tuple[float, ...], name: str
+) -> str:
     width = max(0.3, 4 * math.sqrt(share))
-    stroke = f'stroke="#999" stroke-width="{width:.2f}" stroke-opacity="0.5"'
+    colour, opacity = next((colour, opacity) for least, colour, opacity in _LOADS if max(loads, default=0.0) >= least)
+    stroke = f'stroke="{colour}" stroke-width="{width:.2f}" stroke-opacity="{opacity}"'
+    title = f"<title>{name}: {', '.join(f'{load:.0%}' for load in loads)}</title>" if loads else ""
     if begin[1] == end[1]:  # an arc: links within a row would hide each other
         top = round(begin[1] - min(0.8 * _ROW, 10 + abs(end[0] - begin[0]) / 4), 1)
         middle = round((begin[0] + end[0]) / 2, 1)
-        return f'<path d="M {begin[0]} {begin[1]} Q {middle} {top} {end[0]} {end[1]}" fill="none" {stroke}/>'
-    return f'<line x1="{begin[0]}" y1="{begin[1]}" x2="{end[0]}" y2="{end[1]}" {stroke}/>'
+        return (
+            f'<path d="M {begin[0]} {begin[1]} Q {middle} {top} {end[0]} {end[1]}" fill="none" {stroke}>{title}</path>'
+        )
+    return f'<line x1="{begin[0]}" y1="{begin[1]}" x2="{end[0]}" y2="{end[1]}" {stroke}>{title}</line>'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,13 @@ def test_unmodelled_variables_that_change_speed_are_listed() -> None:
     said = {"NCCL_CROSS_NIC": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring", "NCCL_TOPO_FILE": "topo.xml"}
     assert ignored_variables(said) == ["NCCL_CROSS_NIC", "NCCL_TOPO_FILE"]
     assert ignored_variables({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]
+
+
+def test_the_table_has_every_variable_that_nccl_documents() -> None:
+    listed = (Path(__file__).parent / "nccl_documented.txt").read_text(encoding="utf-8").splitlines()
+    documented = [line for line in listed if not line.startswith("#")]
+    assert len(documented) > 100
+    assert [name for name in documented if not effect_of(name)] == []
 
 
 def test_each_variable_is_in_one_part_of_the_table() -> None:

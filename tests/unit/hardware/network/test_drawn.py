@@ -48,3 +48,17 @@ def test_a_cluster_that_cannot_be_is_not_drawn(tmp_path: Path, capsys: pytest.Ca
     assert main.run(["hardware", "show", str(tmp_path / "cluster.toml"), "--plot", str(drawn)]) == 2
     assert "unknown key" in capsys.readouterr().err
     assert not drawn.exists()
+
+
+def test_links_have_the_colours_of_a_collective_s_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two nodes under leaves that are 4:1: the uplinks limit, the links within nodes are hardly used."""
+    network = '[network]\nfabric = "fat-tree"\nleaf_nodes = 1\noversubscription = 4.0\n'
+    (tmp_path / "cluster.toml").write_text(f'gpu = "h100-sxm"\nnodes = 2\n{network}')
+    drawn = tmp_path / "loads.svg"
+    words = ["--collective", "all_to_all", "--ranks", "0-8:8", "--together", "--plot", str(drawn)]
+    assert main.run(["network", str(tmp_path / "cluster.toml"), *words]) == 0
+    assert "leaf - spine" in capsys.readouterr().out
+    lines = [line for line in drawn.read_text().splitlines() if line.startswith(("<line", "<path"))]
+    loads = {line.split("<title>")[1].split("<")[0]: line.split('stroke="')[1].split('"')[0] for line in lines}
+    busy = [name for name, colour in loads.items() if colour == "#c22"]
+    assert sorted(busy) == ["leaf0 - spine0: 100%, 100%", "leaf1 - spine0: 100%, 100%"]
