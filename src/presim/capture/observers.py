@@ -17,11 +17,13 @@ from presim.capture.adapters import (
     checkpoints,
     compilation,
     deepspeed,
+    dtensor_flags,
     flex_attention,
     fsdp_shards,
     large_files,
     losses,
     sanitizer,
+    triton_stages,
     vllm_kernels,
     vllm_workers,
 )
@@ -117,8 +119,10 @@ class Observers:
         compilation.install(hook)
         flex_attention.install()
         fsdp_shards.install()
+        dtensor_flags.install()
         large_files.install()
         self.symmetric_memory.install()
+        triton_stages.install()
         vllm_kernels.install()
         vllm_workers.install(exits.refuse)
         self.triton = TritonKernels(hook, values=control.values is not None)
