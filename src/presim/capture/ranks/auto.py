@@ -302,7 +302,8 @@ class _Sampling:
         """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(
-            rule="; ".join(self.rules) or "rank 0 ran, with the ranks that it exchanges messages with",
+            rule="; ".join(sorted(self.rules, key=_SECOND.__eq__))
+            or "rank 0 ran, with the ranks that it exchanges messages with",
             compared=spans.to_text(kinds.compared()),
             steps=len(traces[0].steps()),
             failed=spans.to_text(sorted(rank for number in self.failed for rank in kinds.ranks(number))),
