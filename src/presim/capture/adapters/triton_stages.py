@@ -27,16 +27,15 @@ def install() -> None:
 
 
 def _stop_early(module: Any) -> None:
-    backend = getattr(module, "CUDABackend", None)
-    if backend is None or not all(hasattr(backend, name) for name in ("add_stages", "hash")):
+    backend: Any = getattr(module, "CUDABackend", None)
+    if not (hasattr(backend, "add_stages") and hasattr(backend, "hash") and hasattr(module, "llvm")):
         return
     add_stages, hash_of = backend.add_stages, backend.hash
 
     @functools.wraps(add_stages)
     def add_short_stages(self: Any, stages: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         add_stages(self, stages, *args, **kwargs)
-        if {"llir", "ptx", "cubin"} <= stages.keys():
-            stages["llir"] = functools.partial(_translate_only, module, stages["llir"])
+        if {"ptx", "cubin"} <= stages.keys():
             stages["ptx"] = functools.partial(_name_kernel, stages["ptx"])
             stages["cubin"] = lambda source, metadata: _NO_CODE
 
@@ -45,6 +44,7 @@ def _stop_early(module: Any) -> None:
         return f"{hash_of(self)}{_KEY}"
 
     backend.add_stages, backend.hash = add_short_stages, hash_apart
+    module.llvm = _Unoptimised(module.llvm)
 
 
 class _Unoptimised:
@@ -58,15 +58,6 @@ class _Unoptimised:
 
     def optimize_module(self, *args: Any, **kwargs: Any) -> None:
         """Leave the module as it is."""
-
-
-def _translate_only(module: Any, translate: Any, source: Any, metadata: dict[str, Any]) -> Any:
-    llvm = module.llvm
-    module.llvm = _Unoptimised(llvm)
-    try:
-        return translate(source, metadata)
-    finally:
-        module.llvm = llvm
 
 
 def _name_kernel(make_ptx: Any, source: Any, metadata: dict[str, Any]) -> Any:
