@@ -2,7 +2,8 @@
 
 ``clip_grad_norm_`` and fused optimizers hand PyTorch lists of all parameters. At the first such call PyTorch plans each
 tensor apart, and for each looks through the whole list for strided shards, so the time grows with the square of their
-number: 8.3 of the 12.1 s that a profiler counted for all such plans of Llama 3.1 8B. Without a strided shard in the arguments the search has no effect.
+number: 8.3 of the 12.1 s that a profiler counted for all such plans of Llama 3.1 8B. Without a strided shard in the
+arguments the search has no effect.
 """
 
 from __future__ import annotations
