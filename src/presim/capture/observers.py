@@ -23,7 +23,6 @@ from presim.capture.adapters import (
     large_files,
     losses,
     sanitizer,
-    triton_stages,
     vllm_kernels,
     vllm_workers,
 )
@@ -122,7 +121,6 @@ class Observers:
         dtensor_flags.install()
         large_files.install()
         self.symmetric_memory.install()
-        triton_stages.install()
         vllm_kernels.install()
         vllm_workers.install(exits.refuse)
         self.triton = TritonKernels(hook, values=control.values is not None)

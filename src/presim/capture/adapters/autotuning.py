@@ -38,30 +38,10 @@ def _choose_templates(module: Any) -> None:
 
 
 def _choose_configurations(module: Any) -> None:
-    """Inductor's generated kernels: the first configuration that compiles, without the others."""
+    """Inductor's generated kernels, which were compiled together ahead of time."""
     tuner = module.CachingAutotuner
-    tuner.precompile = _until_one_compiles(tuner.precompile)
-    tuner._dynamic_scale_rblock = lambda self: None  # a further variant for each reduction
     tuner.bench = lambda self, launcher, *args, **kwargs: float(self.launchers.index(launcher))
     tuner.coordinate_descent_tuning = lambda self, launcher, *args, **kwargs: launcher
-
-
-def _until_one_compiles(precompile: Callable[..., None]) -> Callable[..., None]:
-    """``precompile`` of one configuration; the next ones if it cannot be compiled or does not fit the GPU."""
-
-    @functools.wraps(precompile)
-    def compile_first(self: Any, *args: Any, **kwargs: Any) -> None:
-        configurations = [] if self.compile_results or self.launchers else list(self.configs or ())
-        for configuration in configurations[:-1]:
-            self.configs = [configuration]
-            try:
-                return precompile(self, *args, **kwargs)
-            except RuntimeError:  # what Inductor raises where none of them works
-                self.compile_results, self.launchers = [], []
-        self.configs = configurations[-1:] or self.configs
-        return precompile(self, *args, **kwargs)
-
-    return compile_first
 
 
 def _choose_triton_configurations(module: Any) -> None:

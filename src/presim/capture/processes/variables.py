@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,22 +54,7 @@ def environment(
     }
     variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
     variables.setdefault("PYTHONHASHSEED", "0")  # makes set order reproducible
-    variables |= _compiler_caches(variables)
     small = (os.cpu_count() or 1) <= SMALL_MACHINE
     for name, value in (FRAMEWORK_DEFAULTS | COMPILE_IN_PROCESS if small else FRAMEWORK_DEFAULTS).items():
         variables.setdefault(name, value)
     return variables
-
-
-def _compiler_caches(variables: Mapping[str, str]) -> dict[str, str]:
-    """Folders of compiled graphs apart from those of real runs, because their kernels have no machine code.
-
-    `presim.capture.adapters.triton_stages` says why.
-    """
-    user_cache = variables.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    usual_folders = {
-        "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
-        "VLLM_CACHE_ROOT": f"{user_cache}/vllm",
-    }
-    folders = {name: Path(variables.get(name) or usual) for name, usual in usual_folders.items()}
-    return {name: str(folder if folder.name == "presim" else folder / "presim") for name, folder in folders.items()}

@@ -82,14 +82,3 @@ def test_a_small_machine_compiles_in_the_rank_s_process(
     if said:
         monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", said)
     assert environment().get("TORCHINDUCTOR_COMPILE_THREADS") == found
-
-
-@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT"])
-def test_compiled_graphs_are_kept_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs whose kernels have no machine code lie below a real run's folder, also where presim starts presim."""
-    monkeypatch.delenv(name, raising=False)
-    assert environment()[name].endswith("/presim")
-    monkeypatch.setenv(name, "/cache/graphs")
-    assert environment()[name] == "/cache/graphs/presim"
-    monkeypatch.setenv(name, environment()[name])
-    assert environment()[name] == "/cache/graphs/presim"
