@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import linecache
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -169,7 +169,7 @@ class _Sampling:
         """The last rank, and rank 1 if the script's text lets rank 0 alone do something."""
         program = self.setting.program
         candidates = {_LAST: first_sample(self.world)}
-        if not program.module and singles_out_rank_0(Path(program.script).read_text(errors="replace")):
+        if not program.module and singles_out_rank_0("".join(linecache.getlines(program.script))):
             candidates[_SECOND] = [1]
         return candidates
 
