@@ -30,6 +30,7 @@ ARGUMENTS = {  # of each benchmark, in the order in which they run
     "differing_ranks": [],
     "capture_step": [],
     "learned_prices": [],
+    "growth": ["--limit", "120"],
 }
 PACKAGES = ("torch", "torchtitan", "megatron-core", "transformer_engine", "transformers")
 _MEASURED = re.compile(r"^20\d\d-\d\d-\d\d, .*?(?=\n\n)", re.MULTILINE | re.DOTALL)

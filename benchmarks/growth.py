@@ -1,12 +1,15 @@
 """Benchmark of growth: CPU time and memory of verbs on 128 to 100,352 GPUs.
 
-    python benchmarks/growth.py
+    python benchmarks/growth.py [--worlds 128,1024] [--verbs run,search] [--limit SECONDS]
 
 ``run`` captures a script of four layers under HSDP that prints its loss on rank 0, so three ranks are captured or
 compared. ``compose`` and ``search`` have Llama 3 8B with HSDP within a node and one sample for each GPU; ``search``
-varies tensor parallelism, micro-batches and recomputation. ``network explain`` names NCCL's choices for an all-reduce
+varies tensor parallelism, micro-batches and recomputation. ``serve`` has one engine of Llama 3 8B and two requests for
+each GPU; ``deploy`` looks for the best use of all of them. ``network explain`` names NCCL's choices for an all-reduce
 over all GPUs. The exponent is that of CPU time between the smallest and the largest number of GPUs: 0 where GPUs cost
 nothing, 1 where twice as many take twice as long.
+
+Where a command took more CPU time than the limit, the verb is not run for more GPUs: "-" in the table.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ran import Ran, presim
+from ran import Ran, at_least_one, presim
 
 from presim.cli.script import sentences
 
@@ -46,6 +49,7 @@ for step in range(3):
     if dist.get_rank() == 0:
         print(step, loss.item())
 """
+VERBS = ("run", "compose", "search", "serve", "deploy", "network explain")
 HSDP = ["--dp-style", "hsdp", "--shard", "8"]
 
 
@@ -53,43 +57,79 @@ def commands(world: int, folder: Path) -> dict[str, list[str | Path]]:
     """The commands for so many GPUs, by verb."""
     cluster = ["--gpu", "h100-sxm", "--nodes", str(world // 8)]
     model = ["llama3-8b", *cluster, "--seq", "4096", "--global-batch", str(world), *HSDP]
-    result = ["--quiet", "--json", folder / "result.json"]
+    result: list[str | Path] = ["--quiet", "--json", folder / "result.json"]
     knobs = ["--tp", "1,2,4", "--mbs", "1,2", "--pp", "1", "--vpp", "1", "--cp", "1", "--reshard", "true"]
+    load = ["--requests", str(2 * world), "--rate", str(world), "--input", "512", "--output", "64"]
     return {
         "run": ["run", *cluster, *result, folder / "train.py"],
         "compose": ["compose", *model, "--recompute", "full", *result],
         "search": ["search", *model, *knobs, "--jobs", "1", *result],
+        "serve": ["serve", "llama3-8b", "--gpu", "h100-sxm", "--replicas", str(world), *load, *result],
+        "deploy": ["deploy", "llama3-8b", "--gpu", "h100-sxm", "--total-gpus", str(world), "--slo", "tpot:50", *result],
         "network explain": ["network", "explain", *cluster, "--collective", "all_reduce"],
     }
 
 
-def exponent(first: Ran, last: Ran) -> float:
-    """By which power of the number of GPUs CPU time grows between the first and the last command."""
-    return math.log(last.cpu_s / first.cpu_s) / math.log(WORLDS[-1] / WORLDS[0])
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=worlds, default=WORLDS, help="numbers of GPUs, ascending multiples of 8")
+    parser.add_argument("--verbs", type=verbs, default=VERBS, help="which verbs")
+    parser.add_argument("--limit", type=at_least_one("seconds"), default=120, help="CPU seconds of a command")
+    return parser.parse_args()
+
+
+def worlds(text: str) -> tuple[int, ...]:
+    """Type of ``--worlds``."""
+    numbers = tuple(int(part) if part.isdecimal() else 0 for part in text.split(","))
+    if any(world < 16 or world % 8 for world in numbers) or list(numbers) != sorted(set(numbers)):
+        raise argparse.ArgumentTypeError(f"{text} are no ascending multiples of 8 GPUs from 16 on")
+    return numbers
+
+
+def verbs(text: str) -> tuple[str, ...]:
+    """Type of ``--verbs``."""
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in VERBS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(VERBS)}")
+    return names
 
 
 def main() -> None:
     """Prints a table."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    args = options()
     os.environ["PRESIM_CACHE_MB"] = "0"  # figures of earlier searches are not used
-    header = " | ".join(f"{world:,} GPUs" for world in WORLDS)
-    print(f"| verb | {header} | exponent |\n|---|{'---|' * len(WORLDS)}---|")
+    header = " | ".join(f"{world:,} GPUs" for world in args.worlds)
+    print(f"| verb | {header} | exponent |\n|---|{'---|' * len(args.worlds)}---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(SCRIPT)
-        for verb in commands(WORLDS[0], folder):
-            print(row(verb, folder), flush=True)
+        for verb in args.verbs:
+            print(row(verb, args.worlds, args.limit, folder), flush=True)
 
 
-def row(verb: str, folder: Path) -> str:
+def row(verb: str, worlds: tuple[int, ...], limit_s: int, folder: Path) -> str:
     """A verb's row of the table."""
-    finished = []
-    for world in WORLDS:
-        finished.append(presim(*commands(world, folder)[verb]))
+    finished: dict[int, Ran] = {}
+    for world in worlds:
+        if any(command.cpu_s > limit_s for command in finished.values()):
+            break
+        finished[world] = presim(*commands(world, folder)[verb])
         if verb in ("run", "compose"):
             assert json.loads((folder / "result.json").read_text())["step_time_s"] > 0
-    cells = " | ".join(f"{command.cpu_s:.1f} s, {command.peak_bytes / 1e6:.0f} MB" for command in finished)
-    return f"| {verb} | {cells} | {exponent(finished[0], finished[-1]):.2f} |"
+    cells = [f"{command.cpu_s:.1f} s, {command.peak_bytes / 1e6:.0f} MB" for command in finished.values()]
+    cells += ["-"] * (len(worlds) - len(cells))
+    return f"| {verb} | {' | '.join(cells)} | {exponent(finished)} |"
+
+
+def exponent(finished: dict[int, Ran]) -> str:
+    """By which power of the number of GPUs CPU time grows between the first and the last command."""
+    first, last = min(finished), max(finished)
+    return (
+        f"{math.log(finished[last].cpu_s / finished[first].cpu_s) / math.log(last / first):.2f}"
+        if last > first
+        else "-"
+    )
 
 
 if __name__ == "__main__":

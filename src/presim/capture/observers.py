@@ -17,6 +17,7 @@ from presim.capture.adapters import (
     checkpoints,
     compilation,
     deepspeed,
+    dtensor_flags,
     flex_attention,
     fsdp_shards,
     large_files,
@@ -117,6 +118,7 @@ class Observers:
         compilation.install(hook)
         flex_attention.install()
         fsdp_shards.install()
+        dtensor_flags.install()
         large_files.install()
         self.symmetric_memory.install()
         vllm_kernels.install()

@@ -174,6 +174,17 @@ BAD = [
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
     ("benchmarks/run_ahead", ("no-such-row",), "error: there is no row no-such-row; there are gpt2_ddp.py"),
+    (
+        "benchmarks/growth",
+        ("--worlds", "12"),
+        "error: argument --worlds: 12 are no ascending multiples of 8 GPUs from 16 on",
+    ),
+    (
+        "benchmarks/growth",
+        ("--verbs", "no"),
+        "error: argument --verbs: no is none of run, compose, search, serve, deploy,",
+    ),
+    ("benchmarks/growth", ("--limit", "0"), "error: argument --limit: 0 is no number of seconds; give 1 or more"),
     ("benchmarks/search", ("no",), "no is not a model: give a folder with config.json"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import linecache
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -29,6 +30,7 @@ from presim.capture.ranks.sample import (
     is_line,
 )
 from presim.capture.ranks.selection import Checks
+from presim.capture.ranks.zero_hint import singles_out_rank_0
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
 from presim.process.interrupts import caught
@@ -147,7 +149,7 @@ class _Sampling:
             ranks = exchange_closure(groups, self.world)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
-            numbers = self._next_replicas([{_LAST: first_sample(self.world)}]) if layout else []
+            numbers = self._next_replicas([self._first_candidates()]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
             with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:
@@ -162,6 +164,14 @@ class _Sampling:
                 self._compare_samples(numbers, captured)
             self.notes += [] if layout else [_no_grid_note(ranks)]
             return
+
+    def _first_candidates(self) -> dict[str, list[int]]:
+        """The last rank, and rank 1 if the script's text lets rank 0 alone do something."""
+        program = self.setting.program
+        candidates = {_LAST: first_sample(self.world)}
+        if not program.module and singles_out_rank_0("".join(linecache.getlines(program.script))):
+            candidates[_SECOND] = [1]
+        return candidates
 
     def _layout(self, ranks: tuple[int, ...]) -> Layout | None:
         if len(ranks) > _MAX_REPLICA_RANKS:
@@ -292,7 +302,8 @@ class _Sampling:
         """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(
-            rule="; ".join(self.rules) or "rank 0 ran, with the ranks that it exchanges messages with",
+            rule="; ".join(sorted(self.rules, key=_SECOND.__eq__))
+            or "rank 0 ran, with the ranks that it exchanges messages with",
             compared=spans.to_text(kinds.compared()),
             steps=len(traces[0].steps()),
             failed=spans.to_text(sorted(rank for number in self.failed for rank in kinds.ranks(number))),

@@ -1,0 +1,37 @@
+"""Guess from a script's text whether rank 0 does what no other rank does, such as printing a loss.
+
+Such a job needs rank 1 to tell "rank 0 differs" from "the last rank differs". With this guess rank 1 runs at once with
+the others instead of later with rank 0 once more. A wrong guess changes which ranks run when, never what is compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+_RANK = re.compile(r"(?<!local_)(?<!node_)(?<!group_)rank(?!s)|procid", re.IGNORECASE)
+_IS_FIRST = re.compile(r"(main|master|rank_zero|global_zero|process_zero)", re.IGNORECASE)
+_IS_QUESTION = re.compile(r"^is_|_process$|^master|rank_zero|global_zero", re.IGNORECASE)
+
+
+def singles_out_rank_0(source: str) -> bool:
+    """Whether a script seems to ask if its rank is 0; False where its text is not Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return False
+    return any(_asks(node) for node in nodes)
+
+
+def _asks(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(map(_is_zero, sides)) and any(_RANK.search(ast.unparse(side)) for side in sides)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return bool(_RANK.search(ast.unparse(node.operand)))
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return bool(_IS_FIRST.search(name) and _IS_QUESTION.search(name))
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0 and node.value is not False

@@ -1,0 +1,44 @@
+"""Whether a script's text singles out rank 0."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.capture.ranks.zero_hint import singles_out_rank_0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if dist.get_rank() == 0: print(loss)",
+        "master = int(os.environ['RANK']) == 0",
+        "if 0 == rank: save()",
+        "print(loss) if not args.global_rank else None",
+        "if rank != 0:\n    logger.disabled = True",
+        "if accelerator.is_main_process: print(1)",
+        "if trainer.is_world_process_zero(): log()",
+        "verbose = int(os.environ['SLURM_PROCID']) == 0",
+        "if master_process: print(1)",
+    ],
+)
+def test_rank_0_is_singled_out(source: str) -> None:
+    """Idioms of training scripts."""
+    assert singles_out_rank_0(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
+        "if local_rank == 0: print(1)",
+        "if step == 0: print(loss)",
+        "sampler = DistributedSampler(data, rank=rank)",
+        "model = main(process)",
+        "tensor.matrix_rank(x) == 3",
+        "print 'not Python'",
+        "\0",
+    ],
+)
+def test_it_is_not(source: str) -> None:
+    """Other scripts, and text that is no Python."""
+    assert not singles_out_rank_0(source)
