@@ -130,6 +130,15 @@ def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
     assert "--max-num-seqs 1024" in script  # the limit that was simulated
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search() -> None:
+    """As root, too: /proc says that it may be written to."""
+    done = CliRunner().invoke(
+        command, shlex.split("no-such-model --gpu h100-sxm --write /proc/x"), standalone_mode=False
+    )
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception).startswith("cannot write to /proc/x: /proc ")
+
+
 def test_an_slo_that_nothing_keeps_ends_with_what_would_help() -> None:
     words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo ttft:500 --slo tpot:3@mean --max-gpus 2"
     words += " --no-disaggregation --weights bf16"
@@ -158,7 +167,7 @@ def test_lengths_have_a_spread() -> None:
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [  # where aiconfigurator 0.12 finds the best of its own space (`aiconfigurator cli default`)
+    [  # layouts that aiconfigurator 0.12 can answer with; which of them it names depends on the question
         ("qwen3-32b h200 8", "4P1D x h200 prefill TP1, decode TP4 fp8"),
         ("deepseek-v3 h200 16", "1P1D x h200 TP1 DP8 EP fp8-block"),
         ("deepseek-v3 h200 16", "1 x h200 TP1 DP16 EP fp8-block"),
