@@ -210,6 +210,21 @@ PUBLISHED: dict[str, tuple[Config, float, float]] = {
         },
         8.8, 48,
     ),
+    "Qwen/Qwen3-Omni-30B-A3B-Instruct": (  # its part that reads and writes text
+        {
+            "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "model_type": "qwen3_omni_moe_thinker",
+                "text_config": {
+                    "model_type": "qwen3_omni_moe_text", "hidden_size": 2048, "intermediate_size": 768,
+                    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+                    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 152064,
+                    "max_position_embeddings": 65536,
+                },
+            },
+        },
+        31.7, 96,
+    ),
     "tencent/Hunyuan-A13B-Instruct": (
         {
             "architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe", "hidden_size": 4096,

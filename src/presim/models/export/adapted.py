@@ -112,6 +112,17 @@ def _step3p7(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
     return model, config
 
 
+def _thinker(name: str) -> Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]:
+    """The part of Qwen's Omni models that reads and writes text; engines serve no other."""
+
+    def build(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+        model_class = getattr(transformers, f"{name}ForConditionalGeneration")
+        config = configured(model_class.config_class, raw.get("thinker_config") or raw)
+        return instantiated(model_class, config), config
+
+    return build
+
+
 MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
     "MiniMaxM1ForCausalLM": _minimax_m1,
     "MiniMaxText01ForCausalLM": _minimax_m1,
@@ -119,4 +130,7 @@ MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
     "MiMoV2FlashForCausalLM": _mimo_v2,
     "MiMoV2ForCausalLM": _mimo_v2,
     "Step3p7FlashForCausalLM": _step3p7,
+    "Qwen2_5OmniModel": _thinker("Qwen2_5OmniThinker"),
+    "Qwen2_5OmniForConditionalGeneration": _thinker("Qwen2_5OmniThinker"),
+    "Qwen3OmniMoeForConditionalGeneration": _thinker("Qwen3OmniMoeThinker"),
 }
