@@ -146,7 +146,7 @@ PUBLISHED: dict[str, tuple[Config, float, float]] = {
     "databricks/dbrx-base": (
         {
             "architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
-            "max_seq_len": 32768, "vocab_size": 100352, "attn_config": {"kv_n_heads": 8},
+            "max_seq_len": 32768, "vocab_size": 100352, "attn_config": {"kv_n_heads": 8, "rope_theta": 500000},
             "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
         },
         132, 160,

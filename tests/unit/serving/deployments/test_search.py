@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +19,9 @@ from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import predict
 from presim.serving.deployments.ranking import deployment_of
-from presim.serving.deployments.search import Point, Space, search
+from presim.serving.deployments.search import Point, Space, engines, search
 from presim.serving.model import find
+from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.trace.signatures import Gemm
 
@@ -208,3 +210,16 @@ def test_drafts_and_kv_types_are_of_the_plan() -> None:
     words += " --kv fp8 --speculative ngram --draft-tokens 2 --acceptance 0.5"
     done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-"])
     assert "bf16 KV fp8 ngram 2" in json.loads(done.stdout)["best"]["deployment"]
+
+
+def test_limits_share_the_prices_of_a_plan() -> None:
+    """Each engine has the step times that it has alone."""
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), budgets=(2048, 8192), weights=("bf16", "fp8"))
+    together = list(engines(find("llama3.2-1b"), space, 1024))
+    assert len(together) == 4
+    for engine in together:
+        assert isinstance(engine, Engine)
+        alone = build(engine.model, engine.plan, engine.cluster)
+        assert np.array_equal(engine.times.token_ns, alone.times.token_ns)
+        assert np.array_equal(engine.times.decode_ns, alone.times.decode_ns)
+        assert (engine.origins, engine.uncertainty) == (alone.origins, alone.uncertainty)
