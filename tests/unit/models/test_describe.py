@@ -74,8 +74,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ["JetMoeForCausalLM"], "model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 2,
       "vocab_size": 128}, "has layers JetMoeDecoderLayer, in which presim finds no attention and no states"),
     ({"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama", "text_config": {
-        **{key: value for key, value in LLAMA.items() if key != "architectures"}, "model_type": "mllama_text_model", "pad_token_id": 0,
-        "cross_attention_layers": [1]}}, "attends to the outputs of an encoder"),
+        **{key: value for key, value in LLAMA.items() if key != "architectures"}, "model_type": "mllama_text_model",
+        "pad_token_id": 0, "cross_attention_layers": [1]}}, "attends to the outputs of an encoder"),
     ({**LLAMA, "hybrid_override_pattern": "M*M*"}, "has hybrid_override_pattern, which says something of each layer"),
 ]  # fmt: skip
 
