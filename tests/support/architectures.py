@@ -27,7 +27,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "DeepseekV2": {"num_experts_per_tok": 6},
     "Nemotron": {"num_key_value_heads": 8, "head_dim": 128},
     "Lfm2Moe": {"layer_types": ["conv", "full_attention"] * 16},
-    "LongcatFlash": {"num_layers": 4},
+    "LongcatFlash": {"num_layers": 4, "zero_expert_num": 0},  # the class has rows of weights for these
     "HunYuanDenseV1": {"head_dim": 128},
     "HunYuanMoEV1": {"head_dim": 128},
 }  # fmt: skip

@@ -133,6 +133,98 @@ PUBLISHED: dict[str, tuple[Config, float, float]] = {
         },
         49.1, 7.875,
     ),
+    "meituan-longcat/LongCat-Flash-Chat": (
+        {
+            "architectures": ["LongcatFlashForCausalLM"], "model_type": "longcat_flash", "hidden_size": 6144,
+            "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "num_layers": 28, "num_attention_heads": 64,
+            "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+            "v_head_dim": 128, "n_routed_experts": 512, "zero_expert_num": 256, "zero_expert_type": "identity",
+            "moe_topk": 12, "vocab_size": 131072, "max_position_embeddings": 131072,
+        },
+        562, 63,
+    ),
+    "databricks/dbrx-base": (
+        {
+            "architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
+            "max_seq_len": 32768, "vocab_size": 100352, "attn_config": {"kv_n_heads": 8, "rope_theta": 500000},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        },
+        132, 160,
+    ),
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506": (
+        {
+            "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "spatial_merge_size": 2,
+            "text_config": {
+                "model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
+                "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072,
+                "max_position_embeddings": 131072, "sliding_window": None,
+            },
+            "vision_config": {
+                "model_type": "pixtral", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+                "num_attention_heads": 16, "head_dim": 64, "image_size": 1540, "patch_size": 14,
+            },
+        },
+        24.0, 160,
+    ),
+    "baidu/ERNIE-4.5-VL-28B-A3B-PT": (
+        {
+            "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_moe_vl",
+            "hidden_size": 2560, "intermediate_size": 12288, "moe_intermediate_size": [1536, 512],
+            "moe_num_experts": [64, 64], "moe_k": 6, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+            "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4, "vocab_size": 103424,
+            "max_position_embeddings": 131072,
+            "vision_config": {"depth": 32, "hidden_size": 1280, "num_heads": 16, "mlp_ratio": 4},
+        },
+        29.4, 56,
+    ),
+    "MiniMaxAI/MiniMax-M3": (
+        {
+            "architectures": ["MiniMaxM3ForCausalLM"], "model_type": "minimax_m3", "hidden_size": 6144,
+            "dense_intermediate_size": 12288, "intermediate_size": 3072, "shared_intermediate_size": 3072,
+            "num_hidden_layers": 60, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
+            "num_local_experts": 128, "num_experts_per_tok": 4, "moe_layer_freq": [0, 0, 0] + [1] * 57,
+            "sparse_attention_config": {
+                "sparse_index_dim": 128, "sparse_num_index_heads": 4, "sparse_topk_blocks": 16,
+                "sparse_block_size": 128, "sparse_attention_freq": [0, 0, 0] + [1] * 57,
+            },
+            "vocab_size": 200064, "max_position_embeddings": 1048576,
+        },
+        426.2, 134.25,
+    ),
+    "stepfun-ai/Step-3.7-Flash": (
+        {
+            "architectures": ["Step3p7FlashForCausalLM"], "model_type": "step3p7", "hidden_size": 4096,
+            "intermediate_size": 11264, "num_hidden_layers": 45, "num_attention_heads": 64, "num_key_value_heads": 8,
+            "head_dim": 128, "sliding_window": 512, "first_k_dense_replace": 3, "num_experts": 288,
+            "layer_types": (["full_attention"] + ["sliding_attention"] * 3) * 11 + ["full_attention"],
+            "num_experts_per_tok": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280, "vocab_size": 128896,
+            "max_position_embeddings": 65536,
+        },
+        196, 180,
+    ),
+    "internlm/internlm3-8b-instruct": (
+        {
+            "architectures": ["InternLM3ForCausalLM"], "model_type": "internlm3", "hidden_size": 4096,
+            "intermediate_size": 10240, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 2,
+            "head_dim": 128, "vocab_size": 128512, "max_position_embeddings": 32768, "bias": False, "qkv_bias": False,
+        },
+        8.8, 48,
+    ),
+    "Qwen/Qwen3-Omni-30B-A3B-Instruct": (  # its part that reads and writes text
+        {
+            "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "model_type": "qwen3_omni_moe_thinker",
+                "text_config": {
+                    "model_type": "qwen3_omni_moe_text", "hidden_size": 2048, "intermediate_size": 768,
+                    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+                    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 152064,
+                    "max_position_embeddings": 65536,
+                },
+            },
+        },
+        31.7, 96,
+    ),
     "tencent/Hunyuan-A13B-Instruct": (
         {
             "architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe", "hidden_size": 4096,

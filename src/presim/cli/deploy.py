@@ -86,18 +86,23 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     rate: the largest within the SLO is sought. --write receives all that starts and measures the best. Exit code 4:
     none meets the SLO.
     """
+    from presim.cli.progress import progress
     from presim.errors import ExitCode
-    from presim.files import check_writable, write_file
+    from presim.files import check_folder, check_writable, write_file
     from presim.serving.answer import metrics
     from presim.serving.deployments import page, record
     from presim.verbs.deploy import Question, decide, write_files
 
-    for name in ("csv_file", "html_file"):
-        if options[name] is not None:
+    for name in ("json_file", "csv_file", "html_file"):
+        if options[name] is not None and options[name] != "-":
             check_writable(options[name])
+    if options["folder"] is not None:
+        check_folder(options["folder"])
     slo = metrics.slo_of([limit for words in options["slo"] for limit in words.split()])
     demand = _demand(options, gpus)
-    decision = decide(Question(model, _space(options, gpus), _load(options, slo), demand))
+    question = Question(model, _space(options, gpus), _load(options, slo), demand)
+    with progress(lines=True) as say:
+        decision = decide(question, say)
     if options["folder"] is not None and decision.answer is not None:
         write_files(decision, options["folder"], options["router"])
     if options["json_file"]:

@@ -15,6 +15,7 @@ from presim.errors import InputError
 from presim.files.limits import MOST_BYTES, MOST_TEXT_BYTES, shortened
 
 _PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
+_MOST_OF_A_DEVICE = 64 << 20  # a terminal has less; /dev/zero has no end, and would fill the memory
 _GZIP = b"\x1f\x8b"
 
 
@@ -26,6 +27,8 @@ def read_bytes(path: str | os.PathLike[str], advice: str, most_bytes: int = MOST
     """
     try:
         with Path(path).open("rb") as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+                most_bytes = min(most_bytes, _MOST_OF_A_DEVICE)
             content = file.read() if _is_small(file, most_bytes) else _limited(file, most_bytes)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {shortened(path)}: {reason(error)}; {advice}") from error

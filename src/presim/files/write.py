@@ -100,6 +100,10 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         why = "is not writable" if nearest.is_dir() else "is a file"
         raise InputError(f"cannot write to {folder}: {nearest} {why}; choose another folder")
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=nearest))  # root may write to /proc, which takes no folders
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {nearest} takes no folders; choose another folder") from error
 
 
 _NO_FOLDER = "the working directory was deleted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -43,11 +43,13 @@ _MODELOPT: dict[str, WeightType] = {
     "W4A16_NVFP4": "fp4-only",
     "W4A16_AWQ": "int4",
     "MXFP4": "mxfp4",
+    "MXFP8": "fp8-block",
     "INT8_SQ": "int8",
     "W8A16": "int8-only",
     "W8A8_SQ_PER_CHANNEL": "int8",
 }
 _NF4 = "Products of bitsandbytes' 4-bit weights are priced as those of GPTQ's."
+_MXFP8 = "Products of MXFP8 (factors for 32 elements) are priced as those of FP8 by blocks of 128."
 _PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
 _KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
 
@@ -78,8 +80,18 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
             types_by_kind[kind, types] = kinds.setdefault(layer, len(kinds))
         order.append(types_by_kind[kind, types])
     typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
-    notes = (*model.notes, _NF4) if method == "bitsandbytes" and not quantization.get("load_in_8bit") else model.notes
+    notes = (*model.notes, *_approximations(quantization, method))
     return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, method, file), notes=notes)
+
+
+def _approximations(quantization: Mapping[str, Any], method: str) -> Iterator[str]:
+    """Sentences about types that are priced as others."""
+    if method == "bitsandbytes" and not quantization.get("load_in_8bit"):
+        yield _NF4
+    layers = quantization.get("quantized_layers")
+    entries = [quantization, *(layers.values() if isinstance(layers, Mapping) else ())]
+    if any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
+        yield _MXFP8
 
 
 def _summary(model: Model, method: str, file: str) -> Checkpoint:

@@ -132,8 +132,12 @@ class Model(msgspec.Struct, frozen=True, dict=True):
 def active(layer: Layer) -> float:
     """Parameters of a layer that a token uses."""
     experts = layer.experts
-    share = experts.chosen / experts.count if experts else 1.0
-    return sum(weight.elements * (share if weight.part == "experts" else 1.0) for weight in layer.weights)
+    share = experts.chosen / (experts.count + experts.idle) if experts else 1.0
+    return sum(
+        weight.elements * (share if weight.part == "experts" else 1.0)
+        for weight in layer.weights
+        if weight.part != "encoder"
+    )
 
 
 def elements(weights: Iterable[Weight], *parts: str) -> int:

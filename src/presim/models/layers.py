@@ -30,6 +30,14 @@ class Weight(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
 
+class Indexer(msgspec.Struct, frozen=True):
+    """Sparse attention: an indexer scores all keys of a query, which attends to those with the highest scores."""
+
+    heads: int
+    dim: int  # of a head, and of the one key for all heads
+    keys: int  # keys that a query attends to
+
+
 class Attention(msgspec.Struct, frozen=True, tag="attention"):
     """Attention over keys and values of all tokens, of a sliding window, or of the chunk that holds the query."""
 
@@ -44,19 +52,14 @@ class Attention(msgspec.Struct, frozen=True, tag="attention"):
     whole_norms: bool = False
     reuses_cache: bool = False  # reads keys and values of an earlier layer
     projects_values: bool = True  # values have a projection of their own; else they are the keys
+    indexer: Indexer | None = None  # chooses blocks of keys (MiniMax-M3)
 
     @property
     def token_elements(self) -> int:
-        """Elements that the layer keeps of a token."""
-        return 0 if self.reuses_cache else self.kv_heads * (self.head_dim + self.value_dim)
-
-
-class Indexer(msgspec.Struct, frozen=True):
-    """Sparse attention: an indexer scores all keys of a query, which attends to those with the highest scores."""
-
-    heads: int
-    dim: int  # of a head, and of the one key for all heads
-    keys: int  # keys that a query attends to
+        """Elements that the layer keeps of a token, the indexer's key among them."""
+        if self.reuses_cache:
+            return 0
+        return self.kv_heads * (self.head_dim + self.value_dim) + (self.indexer.dim if self.indexer else 0)
 
 
 class Latent(msgspec.Struct, frozen=True, tag="latent"):
@@ -255,6 +258,8 @@ def _words(mixer: Mixer) -> str:
         reach = (
             f"chunks of {mixer.window}" if mixer.is_chunked else f"window {mixer.window}" if mixer.window else "full"
         )
+        if mixer.indexer:
+            return f"attention to {mixer.indexer.keys} keys"
         return f"{reach} attention" + (" (earlier layer's cache)" if mixer.reuses_cache else "")
     if isinstance(mixer, Latent):
         return f"latent attention to {mixer.sparse_keys} keys" if mixer.sparse_keys else "latent attention"

@@ -23,9 +23,10 @@ def token_bytes(mixer: Cached, cache: Cache, architecture: str, tp: int = 1) -> 
     heads = max(mixer.kv_heads // tp, 1)
     if mixer.reuses_cache:
         return 0
+    of_indexer = 2 * mixer.indexer.dim if mixer.indexer else 0  # a key in 16 bits, which every rank keeps
     if cache == "int8":  # and 4 bytes for each head of keys and of values (vLLM 0.33, int8_per_token_head)
-        return heads * (mixer.head_dim + mixer.value_dim + 8)
-    return heads * (mixer.head_dim + mixer.value_dim) * size
+        return heads * (mixer.head_dim + mixer.value_dim + 8) + of_indexer
+    return heads * (mixer.head_dim + mixer.value_dim) * size + of_indexer
 
 
 def _sparse_token_bytes(mixer: Latent, cache: Cache, architecture: str) -> int:

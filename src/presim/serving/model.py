@@ -30,7 +30,7 @@ from presim.models.layers import Indexer as Indexer
 from presim.models.layers import Latent as Latent
 
 TABLE = Path(__file__).parent / "data" / "models.toml"
-_OF_TABLE = ("id", "names", "named", "quantised", "repository")  # keys that a config does not have
+_OF_TABLE = ("id", "names", "named", "quantised", "repository", "null")  # keys that a config does not have
 _BESIDE = "hf_quant_config.json"  # ModelOpt's file beside a config without quantization_config
 _QUANTISED_NAMES = ("nvfp4", "fp4", "fp8", "awq", "gptq", "int4", "int8", "w4a16", "w8a8", "bnb")
 
@@ -87,6 +87,7 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
     """The config that a word means, with the model's name; a known name's has only the keys that change a step."""
     if (table := _table().get(_plain(word))) is not None:
         config = {key: value for key, value in table.items() if key not in _OF_TABLE}
+        config |= dict.fromkeys(table.get("null", ()))
         return config, str(table.get("named", table["id"]))
     path = Path(word)
     if names_folder(path):

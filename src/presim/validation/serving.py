@@ -23,7 +23,7 @@ from presim.hardware.choose import choose_cluster
 from presim.models.description import Model
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
-from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.deployment import Deployment, figures_of_fast_prefill
 from presim.serving.engines.simulate import simulate
 from presim.serving.model import checkpoint_of, find
 from presim.serving.plan import Kernels, Plan, Weights
@@ -95,7 +95,8 @@ def predict_row(row: Row) -> dict[str, float]:
     middle, low, high = map(metrics.bench, served)
     if not middle["completed"]:
         raise InputError(" ".join(refused.sentences(served[0], deployment.engine.limits)) or "no request was served")
-    bounds = intervals(middle, low, high, deployment.engine.plan.kernels, calibrated=False)
+    fast = figures_of_fast_prefill(deployment, workload)
+    bounds = intervals(middle, low, high, deployment.engine.plan.kernels, calibrated=False, fast_prefill=fast)
     figures: dict[str, float] = {}
     for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
         if middle[key] is None:  # no request has a second token

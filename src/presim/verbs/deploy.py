@@ -11,7 +11,7 @@ from presim.serving.deployments.advice import advice, shortfall
 from presim.serving.deployments.answer import Answer, answer
 from presim.serving.deployments.capacity import Load
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.ranking import Ranking, deployment_of, rank
+from presim.serving.deployments.ranking import Ranking, Say, deployment_of, rank
 from presim.serving.deployments.search import Found, Space
 from presim.serving.launching.bench import benchmark
 from presim.serving.launching.folder import DeploymentFolder, write
@@ -44,8 +44,8 @@ class Decision:
         return self.answer is not None or self.ranking.partial
 
 
-def decide(question: Question) -> Decision:
-    """Search, simulate and confirm the deployments of a question.
+def decide(question: Question, say: Say = str) -> Decision:
+    """Search, simulate and confirm the deployments of a question; ``say`` is told what is being done.
 
     Raises:
         InputError: no plan can serve such requests.
@@ -54,8 +54,10 @@ def decide(question: Question) -> Decision:
     model = find(question.word)
     tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
     longest = int((load.workload.prompt + load.workload.output).max())
+    say("estimating plans")
     estimated = search.search(model, space, *tokens, load.slo, longest=longest)
-    ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand)
+    ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand, say)
+    say("confirming the best plans by further draws of the load")
     best = None if ranking.partial else answer(ranking, load, demand)
     lacks = None if best or ranking.partial else _shortfall(estimated, load, demand)
     nearest = None if best or lacks or ranking.partial else ranking.nearest

@@ -210,6 +210,12 @@ def test_a_device_without_an_end_and_a_large_file_are_not_read_whole(tmp_path: P
             read_bytes(path, "name another", most_bytes=1000)
 
 
+def test_a_device_is_read_no_further_than_a_terminal_would_go() -> None:
+    """Whatever the reader takes of a file: 8 GiB of zeros do not fit into every machine."""
+    with pytest.raises(InputError, match=r"/dev/zero has more than 67,108,864 bytes, the most that is read; give a file"):
+        read_bytes("/dev/zero", "give a file")
+
+
 def test_text_has_line_ends_of_one_kind_and_no_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"\xef\xbb\xbfa\r\nb\rc")
     assert read_text(tmp_path / "t", "") == "a\nb\nc"

@@ -73,6 +73,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, "layers_block_type": ["mamba", "attention"] * 2}, "has layers_block_type, which says something of each"),
     ({"architectures": ["JetMoeForCausalLM"], "model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 2,
       "vocab_size": 128}, "has layers JetMoeDecoderLayer, in which presim finds no attention and no states"),
+    ({"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama", "text_config": {
+        **{key: value for key, value in LLAMA.items() if key != "architectures"}, "model_type": "mllama_text_model",
+        "pad_token_id": 0, "cross_attention_layers": [1]}}, "attends to the outputs of an encoder"),
     ({**LLAMA, "hybrid_override_pattern": "M*M*"}, "has hybrid_override_pattern, which says something of each layer"),
 ]  # fmt: skip
 
@@ -156,3 +159,40 @@ def test_a_name_that_promises_other_types_than_the_files_say_is_named(tmp_path: 
     (tmp_path / "Llama-NVFP4").mkdir()
     (tmp_path / "Llama-NVFP4" / "config.json").write_text(json.dumps(config_of("llama3-8b")[0]))
     assert "The name says NVFP4" in find(str(tmp_path / "Llama-NVFP4")).notes[0]
+
+
+@pytest.mark.parametrize("name", ["mistral-7b", "mistral-small-24b"])
+def test_a_named_model_has_no_window_that_its_config_switches_off(name: str) -> None:
+    """Mistral's class has a window of 4,096 where a config has no key; the published file has a null."""
+    assert find(name).window == 0
+
+
+def test_queries_of_a_named_model_are_not_compressed_where_its_config_says_so() -> None:
+    latent = find("deepseek-v2-lite").latent
+    assert latent is not None
+    assert latent.query_rank == 0
+
+
+@pytest.mark.torch_cuda
+def test_experts_for_images_are_weights_without_work_for_text() -> None:
+    model = published()["baidu/ERNIE-4.5-VL-28B-A3B-PT"].model
+    assert model is not None
+    assert [layer.text for layer in model.kinds] == [
+        "full attention + dense", "full attention + 6 of 64 experts + shared",
+    ]  # fmt: skip
+    assert model.active_parameters / 1e9 == pytest.approx(3.35, rel=0.01)
+
+
+@pytest.mark.torch_cuda
+def test_blocks_of_keys_that_an_indexer_chooses_bound_attention() -> None:
+    model = published()["MiniMaxAI/MiniMax-M3"].model
+    assert model is not None
+    assert model.text.endswith("57 x attention to 2048 keys + 4 of 128 experts + shared")
+    assert model.indexer is not None
+
+
+@pytest.mark.torch_cuda
+def test_experts_that_compute_nothing_have_no_weights_and_no_share_of_a_token() -> None:
+    model = published()["meituan-longcat/LongCat-Flash-Chat"].model
+    assert model is not None
+    assert model.active_parameters / 1e9 == pytest.approx(27, rel=0.05)  # as published

@@ -21,6 +21,12 @@ RENAMED = {
     "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "MiMoForCausalLM": "Qwen2ForCausalLM",
     "Rnj1ForCausalLM": "Gemma3ForCausalLM",
+    "InternLMForCausalLM": "LlamaForCausalLM",
+    "InternLM3ForCausalLM": "LlamaForCausalLM",
+    "XverseForCausalLM": "LlamaForCausalLM",
+    "AquilaForCausalLM": "LlamaForCausalLM",
+    "MiniMaxM3ForCausalLM": "MiniMaxM3VLForCausalLM",  # the text part alone
+    "MiniMaxM3SparseForCausalLM": "MiniMaxM3VLForCausalLM",
 }
 
 
@@ -93,10 +99,38 @@ def _mimo_v2(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
     return instantiated(transformers.MiMoV2FlashForCausalLM, config), config
 
 
+def _step3p7(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+    """Step-3.7's text part alone: transformers' class with encoders, without them."""
+    if "num_experts" in raw:
+        raw["n_routed_experts"] = raw.pop("num_experts")
+    dense = raw.pop("first_k_dense_replace", 3)
+    raw.setdefault("moe_layers_enum", list(range(dense, raw.get("num_hidden_layers", 0))))
+    config = configured(transformers.Step3p7Config, {"text_config": raw})
+    model = instantiated(transformers.Step3p7ForConditionalGeneration, config)
+    for name in [name for name, _ in model.model.named_children() if name != "language_model"]:  # type: ignore[union-attr]
+        delattr(model.model, name)
+    return model, config
+
+
+def _thinker(name: str) -> Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]:
+    """The part of Qwen's Omni models that reads and writes text; engines serve no other."""
+
+    def build(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+        model_class = getattr(transformers, f"{name}ForConditionalGeneration")
+        config = configured(model_class.config_class, raw.get("thinker_config") or raw)
+        return instantiated(model_class, config), config
+
+    return build
+
+
 MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
     "MiniMaxM1ForCausalLM": _minimax_m1,
     "MiniMaxText01ForCausalLM": _minimax_m1,
     "DeciLMForCausalLM": _nemotron_nas,
     "MiMoV2FlashForCausalLM": _mimo_v2,
     "MiMoV2ForCausalLM": _mimo_v2,
+    "Step3p7FlashForCausalLM": _step3p7,
+    "Qwen2_5OmniModel": _thinker("Qwen2_5OmniThinker"),
+    "Qwen2_5OmniForConditionalGeneration": _thinker("Qwen2_5OmniThinker"),
+    "Qwen3OmniMoeForConditionalGeneration": _thinker("Qwen3OmniMoeThinker"),
 }

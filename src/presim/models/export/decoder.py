@@ -9,14 +9,11 @@ import torch
 from presim.models.description import Model
 from presim.models.export import feed_forwards, mixers
 from presim.models.export.classes import Built
+from presim.models.export.encoders import is_encoder
 from presim.models.export.mixers import Context
 from presim.models.export.refusal import Refusal
 from presim.models.layers import Experts, Layer, Part, Weight
 
-_ENCODERS = (
-    "vision", "visual", "audio", "image", "multi_modal", "multimodal", "mm_", "vit", "sound", "speech", "qformer",
-    "resampler", "perceiver", "connector", "aligner",
-)  # fmt: skip
 _LONGEST = 131072  # tokens that a model without a limit is taken to serve
 
 
@@ -59,7 +56,7 @@ def _layers(built: Built) -> tuple[str, torch.nn.ModuleList]:
     lists = [
         (name, module)
         for name, module in built.model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) in counts and not _is_encoder(name)
+        if isinstance(module, torch.nn.ModuleList) and len(module) in counts and not is_encoder(name)
     ]
     lists = [(name, module) for name, module in lists if sum(p.numel() for p in module.parameters())]
     if not lists:
@@ -68,10 +65,6 @@ def _layers(built: Built) -> tuple[str, torch.nn.ModuleList]:
             "not know"
         )
     return max(lists, key=lambda entry: sum(parameter.numel() for parameter in entry[1].parameters()))
-
-
-def _is_encoder(name: str) -> bool:
-    return any(word in part for part in name.lower().split(".") for word in _ENCODERS)
 
 
 def _layer(layer: torch.nn.Module, context: Context, seen: set[int]) -> Layer:
@@ -92,11 +85,8 @@ def _layer(layer: torch.nn.Module, context: Context, seen: set[int]) -> Layer:
         if id(parameter) in seen:
             continue
         seen.add(id(parameter))
-        weights.append(
-            Weight(
-                name, tuple(parameter.shape), kind_by_name.get(name) or _other(layer, name, parameter, counts, context)
-            )
-        )
+        part = kind_by_name.get(name) or _other(layer, name, parameter, counts, context)
+        weights.append(Weight(name, _stored_shape(parameter, part, context), part))
     kind = Layer(
         tuple(claim.mixer for claim in mixer_claims.values()), tuple(claim.part for claim in claims), tuple(weights)
     )
@@ -105,20 +95,27 @@ def _layer(layer: torch.nn.Module, context: Context, seen: set[int]) -> Layer:
     return kind
 
 
+def _stored_shape(parameter: torch.nn.Parameter, part: Part, context: Context) -> tuple[int, ...]:
+    """The shape without rows of experts that compute nothing, which a checkpoint does not have (LongCat)."""
+    idle = int(getattr(context.config, "zero_expert_num", 0) or 0)
+    routed = getattr(context.config, "n_routed_experts", 0)
+    shape = tuple(parameter.shape)
+    return (routed, *shape[1:]) if part == "experts" and idle and shape[0] == routed + idle else shape
+
+
 def _other(
     layer: torch.nn.Module, name: str, parameter: torch.nn.Parameter, experts: set[int], context: Context
 ) -> Part:
     """The part of a parameter that belongs to no mixer and to no feed-forward."""
     owner = layer.get_submodule(name.rpartition(".")[0])
+    if is_encoder(name):
+        return "encoder"
     if parameter.dim() == 2 and parameter.shape[0] in experts:
         return "router"
     if mixers.linear(owner) is not None and parameter.dim() == 2:
         return "beside"
-    if (
-        parameter.dim() > 2
-        and not isinstance(owner, torch.nn.Conv1d)
-        and parameter.numel() > context.config.hidden_size
-    ):
+    largest = context.config.hidden_size * (context.config.hidden_size // 4 if parameter.dim() == 2 else 1)
+    if parameter.dim() >= 2 and not isinstance(owner, torch.nn.Conv1d) and parameter.numel() > largest:
         raise Refusal(
             f"has a layer with the parameter {name} of shape {tuple(parameter.shape)}, which presim does not know"
         )
@@ -132,7 +129,7 @@ def _outside(model: torch.nn.Module, path: str) -> list[Weight]:
             continue
         owner = model.get_submodule(name.rpartition(".")[0])
         part: Part = "small"
-        if _is_encoder(name.rpartition(".")[0]):
+        if is_encoder(name.rpartition(".")[0]):
             part = "encoder"
         elif isinstance(owner, torch.nn.Embedding) or type(owner).__name__ == "VocabParallelEmbedding":
             part = "embedding"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from presim.models.export.encoders import is_encoder
 from presim.models.export.mixers import Context, linears
 from presim.models.export.refusal import Refusal
 from presim.models.layers import Dense, Experts, FeedForward
@@ -16,6 +18,8 @@ _CHOICES = (
     "num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k", "moe_top_k", "top_k",
     "num_selected_experts", "experts_per_token",
 )  # fmt: skip
+
+Shape = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,23 +43,34 @@ def _outside(name: str, prefixes: frozenset[str]) -> bool:
 
 def _experts(layer: torch.nn.Module, context: Context, mixers: frozenset[str]) -> Iterator[Claim]:
     """Experts: stacked parameters of three dimensions, or a list of equal modules."""
-    stacks: dict[str, list[tuple[str, torch.nn.Parameter]]] = {}
+    stacks: dict[str, dict[str, Shape]] = {}
     for name, parameter in layer.named_parameters():
         owner = layer.get_submodule(name.rpartition(".")[0])
-        if parameter.dim() == 3 and not isinstance(owner, torch.nn.Conv1d) and _outside(name, mixers):
+        shape = _stack_shape(owner, parameter)
+        if shape is not None and _outside(name, mixers) and not is_encoder(name):
             path = name.split(".")[:-1]
             stack = ".".join(path[:-1] if name.endswith(".weight") else path)
-            stacks.setdefault(stack, []).append((name, parameter))
-    for parameters in stacks.values():
-        yield _stacked(parameters, layer, context)
+            stacks.setdefault(stack, {})[name] = shape
+    for shapes in stacks.values():
+        yield _stacked(shapes, layer, context)
     for name, module in layer.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and name.endswith("experts") and _outside(name, mixers):
+        is_list = isinstance(module, torch.nn.ModuleList) and name.endswith("experts")
+        if is_list and _outside(name, mixers) and not is_encoder(name):
             yield _listed(name, module, layer, context)
 
 
-def _stacked(parameters: list[tuple[str, torch.nn.Parameter]], layer: torch.nn.Module, context: Context) -> Claim:
-    names = frozenset(name for name, _ in parameters)
-    shapes = [tuple(parameter.shape) for _, parameter in parameters]
+def _stack_shape(owner: torch.nn.Module, parameter: torch.nn.Parameter) -> Shape | None:
+    """(experts, rows, columns) of a parameter of all experts; None for others."""
+    count = getattr(owner, "moe_num_experts", None)
+    if parameter.dim() == 2 and isinstance(count, int) and not isinstance(owner, torch.nn.Linear):
+        rows, columns = parameter.shape
+        return (count, rows // count, columns) if count > 1 and rows % count == 0 else None  # DBRX: one below another
+    is_stack = parameter.dim() == 3 and not isinstance(owner, torch.nn.Conv1d) and parameter.shape[0] > 1
+    return (parameter.shape[0], parameter.shape[1], parameter.shape[2]) if is_stack else None
+
+
+def _stacked(shape_by_name: dict[str, Shape], layer: torch.nn.Module, context: Context) -> Claim:
+    names, shapes = frozenset(shape_by_name), list(shape_by_name.values())
     idle = int(getattr(context.config, "zero_expert_num", 0) or 0)  # LongCat's class has a row for these, too
     count = min(shape[0] for shape in shapes)
     smallest = min(shapes, key=lambda shape: shape[1] * shape[2])
@@ -67,8 +82,8 @@ def _stacked(parameters: list[tuple[str, torch.nn.Parameter]], layer: torch.nn.M
     if hidden in smallest[1:]:
         width = smallest[1] * smallest[2] // hidden
     else:  # experts between projections: PyTorch's order is outputs, inputs
-        down = next(parameter for name, parameter in parameters if "down" in name or "w2" in name or "output" in name)
-        hidden, width = int(down.shape[1]), int(down.shape[2])
+        down = next(shape for name, shape in shape_by_name.items() if re.search("down|w2|output", name))
+        hidden, width = down[1:]
     return Claim(_mixture(count, width, hidden, int(matrices), layer, context), names)
 
 
@@ -108,7 +123,8 @@ def _dense(
 ) -> Iterator[Claim]:
     """Pairs of a projection up and one down, with or without a gate."""
     for name, module in layer.named_modules():
-        if not _outside(name, mixers) or any(parameter.startswith(f"{name}.") for parameter in claimed if name):
+        is_claimed = bool(name) and any(parameter.startswith(f"{name}.") for parameter in claimed)
+        if not _outside(name, mixers) or is_encoder(name) or is_claimed:
             continue
         parts = {part: sizes for part, sizes in linears(module).items() if _outside(_join(name, part), mixers)}
         down = _down(parts)

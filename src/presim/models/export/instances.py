@@ -28,9 +28,25 @@ def configured(config_class: Any, raw: dict[str, Any]) -> Any:
     keys.check_sizes(plain, config_class)
     plain.pop("model_type", None)
     try:
-        return config_class.from_dict(plain)
+        config = config_class.from_dict(plain)
     except Exception as error:
         raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
+    _tie_as_text(config, plain)
+    return config
+
+
+def _tie_as_text(config: Any, plain: dict[str, Any]) -> None:
+    """Tie embeddings of a model with encoders as its text part says, unless the file itself does.
+
+    Engines build the text part by its own config; transformers' classes around it have defaults of their own.
+    """
+    text = config.get_text_config(decoder=True)
+    if text is config or "tie_word_embeddings" in plain:
+        return
+    part = keys.text_part(plain)
+    tied = part.get("tie_word_embeddings", getattr(text, "tie_word_embeddings", None))
+    if part is not plain and isinstance(tied, bool):
+        config.tie_word_embeddings = tied
 
 
 def instantiated(model_class: Any, config: Any) -> torch.nn.Module:

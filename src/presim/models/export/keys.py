@@ -22,7 +22,9 @@ _POSITIVE = (
     "intermediate_size",
     "max_position_embeddings",
 )
-_USUAL = ("num_attention_heads", "intermediate_size", "vocab_size")  # sizes that few configs leave out
+_USUAL = (  # sizes that few configs leave out
+    "num_attention_heads", "intermediate_size", "vocab_size", "sliding_window", "q_lora_rank",
+)  # fmt: skip
 _INSTEAD = {
     "num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types", "num_layers")
 }  # they say it, too
@@ -52,7 +54,7 @@ def check_sizes(config: Mapping[str, Any], config_class: Any) -> None:
     Raises:
         Refusal: names the key.
     """
-    text = _text(config)
+    text = text_part(config)
     renamed = {**getattr(config_class, "attribute_map", {}), **_text_aliases(config_class)}
     for key in _REQUIRED:
         names = (key, renamed.get(key, key), *_INSTEAD.get(key, ()))
@@ -77,10 +79,11 @@ def _text_aliases(config_class: Any) -> dict[str, str]:
     return aliases
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the decoder; the config itself if it has no parts."""
     for key in ("text_config", "llm_config", "language_config", "thinker_config"):
         if isinstance(part := config.get(key), dict):
-            return _text(part)
+            return text_part(part)
     return config
 
 
@@ -132,7 +135,7 @@ def check_taken(raw: Mapping[str, Any], config: Any) -> None:
     """
     text = config.get_text_config(decoder=True)
     for key in (*_REQUIRED, "num_attention_heads", "vocab_size"):
-        size, taken_size = _text(raw).get(key), getattr(text, key, None)
+        size, taken_size = text_part(raw).get(key), getattr(text, key, None)
         if size is not None and taken_size is not None and size != taken_size:
             raise Refusal(
                 f"has {key} = {size}, where {type(config).__name__} of transformers does not read it (it takes "
@@ -144,7 +147,7 @@ def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
     """A sentence about sizes that the file leaves to the class."""
     text = config.get_text_config(decoder=True)
     aliases = getattr(type(text), "attribute_map", {})
-    names = [name for name in _USUAL if not {name, aliases.get(name, name)} & {*raw, *_text(raw)}]
+    names = [name for name in _USUAL if not {name, aliases.get(name, name)} & {*raw, *text_part(raw)}]
     sizes = {name: getattr(text, name, None) for name in names}
     left_out = [f"{name} = {size:,}" for name, size in sizes.items() if isinstance(size, int) and size]
     if not left_out:
@@ -153,8 +156,8 @@ def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
 
 
 def _leaves(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for part in dict.fromkeys((id(raw), id(_text(raw)))):
-        config = raw if part == id(raw) else _text(raw)
+    for part in dict.fromkeys((id(raw), id(text_part(raw)))):
+        config = raw if part == id(raw) else text_part(raw)
         yield from ((key, value) for key, value in config.items() if not isinstance(value, dict))
 
 

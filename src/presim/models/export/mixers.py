@@ -88,6 +88,8 @@ def read(module: torch.nn.Module, context: Context) -> Claim | None:
     Raises:
         Refusal: it is one whose sizes do not fit each other.
     """
+    if "CrossAttention" in type(module).__name__:
+        raise Refusal(f"attends to the outputs of an encoder ({type(module).__name__}), which presim does not serve")
     parts = linears(module)
     names = {name for name, _ in module.named_children()} | {name for name, _ in module.named_parameters(recurse=False)}
     for is_one, reader in _READERS:
@@ -152,11 +154,14 @@ def _attention(module: torch.nn.Module, parts: dict[str, tuple[int, int]], conte
     if kv_heads < 1 or heads % kv_heads:
         raise Refusal(f"has {kv_heads} KV heads, which do not divide its {heads} heads")
     window, chunked = _window(module, context)
+    scorer = getattr(module, "indexer", None)
     mixer = Attention(
         heads, kv_heads, head_dim, value_dim, window, chunked, gated, _norms_all_heads(module, heads * head_dim),
         reuses, fused is not None or value is not None or reuses,
+        None if scorer is None else _block_indexer(scorer, context),
     )  # fmt: skip
-    return Claim(mixer, frozenset(filter(None, (query, key, value, fused, out, gate if gated else None))))
+    of_scorer = [f"indexer.{name}" for name in linears(scorer)] if scorer is not None else []
+    return Claim(mixer, frozenset(filter(None, (query, key, value, fused, out, gate if gated else None, *of_scorer))))
 
 
 def _whole(elements: int, per_head: int, module: torch.nn.Module) -> int:
@@ -205,6 +210,12 @@ def _latent(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context:
     if scorer is not None:
         linear_names |= {f"indexer.{name}" for name in linears(scorer)}
     return Claim(mixer, frozenset(linear_names))
+
+
+def _block_indexer(module: torch.nn.Module, context: Context) -> Indexer:
+    """Of attention to the blocks of keys with the highest scores."""
+    blocks, size = context.size(module, "topk_blocks"), context.size(module, "block_size")
+    return Indexer(context.size(module, "num_heads"), context.size(module, "head_dim"), blocks * size)
 
 
 def _indexer(module: torch.nn.Module, context: Context) -> Indexer:

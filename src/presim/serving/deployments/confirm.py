@@ -78,10 +78,12 @@ def _mean(trials: list[Trial], load: Load) -> Trial:
 def _rate_of(outcome: Outcome, load: Load, rate: float, device: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
+    sustained = STEADY * (sustainable_rate(deployment, load.workload) or rate) / device
+    if not load.slo.bounds:
+        return sustained
 
     def run(tried: float) -> Trial:
         return trial(deployment, load, tried, outcome.stay_s, device=device)
 
     result = largest(run, rate / device, 0.1 / outcome.stay_s)
-    sustained = STEADY * (sustainable_rate(deployment, load.workload) or rate) / device
     return min(result.rate, sustained) if result.meets else 0.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from presim import constants as calibration
 from presim.cost.estimators import notes
 from presim.errors import InputError
 from presim.models.layers import Compressed, LinearAttention, Mamba, ShortConvolution
@@ -72,13 +73,16 @@ class Deployment:
         prefill_gpus = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
         return self.engine.plan.gpus * self.replicas + prefill_gpus
 
-    def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0) -> Fleet:
-        """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica."""
+    def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0, prefill: float = 1.0) -> Fleet:
+        """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica.
+
+        ``prefill``: further scale of device times of engines that prefill apart.
+        """
         engine, over = self.engine, self.engine.overheads
         times = scale_times(engine.times, scale, host)
         replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0)
         if self.prefill is not None:
-            first = scale_times(self.prefill.times, scale, host)
+            first = scale_times(self.prefill.times, scale * prefill, host)
             replicas = ranks_of(self.prefill, self.prefill_replicas, first, "prefill", self.replicas) + replicas
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
@@ -230,6 +234,16 @@ class Prediction:
         return notes + "."
 
 
+def figures_of_fast_prefill(
+    deployment: Deployment, workload: Workload, slo: Slo | None = None, seed: int = 0
+) -> dict[str, Any] | None:
+    """Figures if engines that prefill apart are as fast as they may be; None without such engines."""
+    if deployment.prefill is None:
+        return None
+    fleet = deployment.fleet(seed=seed, prefill=calibration.value("serving.fastest_prefill"))
+    return metrics.bench(simulate(workload, fleet), slo)
+
+
 def predict(
     deployment: Deployment, workload: Workload, slo: Slo | None = None, *, seed: int = 0, find_knee: bool = True
 ) -> Prediction:
@@ -245,7 +259,10 @@ def predict(
         for sign in (-1, 1)
     )
     engine = deployment.engine
-    interval_by_figure = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
+    interval_by_figure = intervals(
+        figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated,
+        fast_prefill=figures_of_fast_prefill(deployment, workload, slo, seed),
+    )  # fmt: skip
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None

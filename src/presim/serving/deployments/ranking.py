@@ -8,7 +8,7 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from presim.errors import reason_of
@@ -19,6 +19,7 @@ from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
 
+Say = Callable[[str], object]  # told what is being done
 Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load that another does
 
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_search.py
@@ -71,13 +72,14 @@ class Ranking:
         return min(tried, key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0)
 
 
-def rank(search: Found, load: Load, demand: Demand = _ANY) -> Ranking:
-    """Simulate the deployments that may be worth most, best first."""
+def rank(search: Found, load: Load, demand: Demand = _ANY, say: Say = str) -> Ranking:
+    """Simulate the deployments that may be worth most, best first. ``say`` is told which one is simulated."""
     plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
     outcomes: list[Outcome] = []
     with caught() as stop:
         for is_apart in (False, True):
-            _contest([plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart], load, demand, outcomes)
+            kind = [plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart]
+            _contest(kind, load, demand, outcomes, say)
         if not any(outcome.verdict == "meets" for outcome in outcomes):
             _reach(plans, load, outcomes)
     judged = [_judged(outcome, demand) for outcome in outcomes]
@@ -112,7 +114,7 @@ def _most(plan: Sequence[Point], slo: Slo, slack: float) -> Point | None:
     return max(within, key=lambda point: point.per_gpu, default=None)
 
 
-def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outcomes: list[Outcome]) -> None:
+def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outcomes: list[Outcome], say: Say) -> None:
     """Append the outcomes of plans of a kind, in order of what their estimates allow."""
     bounded: list[tuple[float, Point]] = []  # tokens/s per GPU that a plan may reach, and its estimate
     for plan in plans:
@@ -132,6 +134,7 @@ def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outco
         least = demand.least_per_gpu(point, best * (1 + PRECISION), load.output)
         if bound <= least:
             continue
+        say(f"simulating {point.name}, plan {len(outcomes) + 1}")
         outcomes.append(outcome_of(point, load, least))
         if outcomes[-1].verdict == "meets":
             best = worth(point, outcomes[-1].per_gpu)
@@ -170,14 +173,27 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
     def run(rate: float) -> Trial:
         return trial(deployment, load, rate, stay_s)
 
+    def grows_from() -> float:
+        return STEADY * (sustainable_rate(deployment, load.workload) or guess)
+
     try:
-        result = largest(run, lowest if starts_idle else guess, lowest, least)
-        # Near saturation a queue grows too slowly for a trial to show.
-        sustained = STEADY * (sustainable_rate(deployment, load.workload) or guess) if result.meets else result.rate
-        if result.rate > sustained:
-            result = largest(run, sustained, lowest) if not (reached := run(sustained)).meets else reached
+        if load.slo.bounds:
+            result = _within(run, lowest if starts_idle else guess, lowest, least, grows_from)
+        elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
+            result = _within(run, result.rate, lowest, 0.0, grows_from)
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
         return Outcome(point, "misses", None, load.output, reason_of(error))
     if result.meets:
         return Outcome(point, "meets" if result.rate >= least else "fewer", result, load.output)
     return Outcome(point, "fewer" if least else "misses", result, load.output)
+
+
+def _within(
+    run: Callable[[float], Trial], guess: float, lowest: float, least: float, grows_from: Callable[[], float]
+) -> Trial:
+    """The largest rate within the SLO at which no queue grows: near saturation too slowly for a trial to show."""
+    result = largest(run, guess, lowest, least)
+    sustained = grows_from() if result.meets else result.rate
+    if result.rate > sustained:
+        return largest(run, sustained, lowest) if not (reached := run(sustained)).meets else reached
+    return result

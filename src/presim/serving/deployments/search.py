@@ -22,6 +22,7 @@ from presim.serving.deployments.estimate import decoding, prefilling, steady
 from presim.serving.drafting import Drafting
 from presim.serving.plan import Cache, Plan, Scheduler, Weights
 from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
 
@@ -113,6 +114,7 @@ class Found:
 def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[Engine | str]:
     """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
     ranks = space.dps if model.experts else (1,)
+    shared: tuple[object, PricedWork] = None, PricedWork()
     for name, gpu, tp, pp, dp, weights, cache, budget in itertools.product(
         space.engines, space.gpus, space.tps, space.pps, ranks, space.weights, space.caches, space.budgets
     ):
@@ -143,7 +145,9 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         try:
             plan = typed(plan, model, weights, None)
             cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
-            yield build(model, plan, cluster, space.overheads, space.prices)
+            if shared[0] != (key := (gpu, dataclasses.replace(plan, max_num_batched_tokens=1))):
+                shared = key, PricedWork()  # budgets are the innermost values, so one plan's prices are kept
+            yield build(model, plan, cluster, space.overheads, space.prices, shared[1])
         except PresimError as error:
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others

@@ -32,6 +32,12 @@ def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, types: Mi
     works += [elementwise(2 * tokens * width, 2 * tokens * heads * mixer.head_dim, "rotary")]
     if stored_elements:
         works += [elementwise(2 * tokens * stored_elements, size * tokens * stored_elements, "store")]
+    if mixer.indexer is not None:
+        wide = mixer.indexer.heads * mixer.indexer.dim
+        works += [
+            *product(tokens, wide, hidden, types.inputs),
+            *_indexer(wide, mixer.indexer.dim, mixer.indexer.heads, hidden, tokens),
+        ]
     return [*works, *product(tokens, hidden, heads * mixer.value_dim, types.output, quantises=True)]
 
 
@@ -113,6 +119,7 @@ def kernel(
     if isinstance(mixer, Attention):
         dims = (heads, max(mixer.kv_heads // plan.tp, 1), mixer.head_dim, mixer.value_dim)
         window = max(mixer.window // 2, 1) if mixer.is_chunked else mixer.window  # a query of a chunk sees half of it
+        window = mixer.indexer.keys if mixer.indexer else window
     elif isinstance(mixer, Latent):
         if decode and mixer.sparse_keys:
             keys = min(keys, max(mixer.sparse_keys, queries))

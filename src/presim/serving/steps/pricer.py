@@ -25,10 +25,25 @@ from presim.trace.signatures import Collective, Gemm, Signature
 _GROUPS = ("tp", "experts", "stages")
 
 
+@dataclasses.dataclass(frozen=True)
+class PricedWork:
+    """Work that has a price. Plans that differ in their limits alone share it, as limits change no price."""
+
+    known: dict[Work, tuple[float, str, float]] = dataclasses.field(default_factory=dict)
+    bounds: dict[Work, str] = dataclasses.field(default_factory=dict)  # bottlenecks, as prices name them
+
+
 class Pricer:
     """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
 
-    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads, prices: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        overheads: Overheads,
+        prices: Sequence[Path] = (),
+        priced: PricedWork | None = None,
+    ) -> None:
         self.cluster, self.plan, self.overheads = cluster, plan, overheads
         self.chain = Chain.default(cluster, prices=prices)
         self.groups = [
@@ -36,12 +51,14 @@ class Pricer:
             Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
             Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
         ]
-        self.known: dict[Work, tuple[float, str, float]] = {}
-        self.bounds: dict[Work, str] = {}  # bottlenecks, as prices name them; of a collective: network
+        priced = priced or PricedWork()
+        self.known, self.bounds = priced.known, priced.bounds  # the bottleneck of a collective: network
 
     def price(self, works: Sequence[Work]) -> None:
         """Price the work that is not priced yet."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
+        if not fresh:
+            return
         plain = [work for work in fresh if not isinstance(work, Routed)]
         prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
         for work, price in zip(plain, prices):

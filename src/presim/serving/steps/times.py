@@ -27,7 +27,7 @@ from presim.serving.steps import launches, lora, mixers, recurrent, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, of_engine
-from presim.serving.steps.pricer import Pricer
+from presim.serving.steps.pricer import PricedWork, Pricer
 from presim.serving.steps.work import Reduce, Work
 from presim.serving.versions import OLD_UNCERTAINTY, has_other_core
 
@@ -96,16 +96,18 @@ def build(
     cluster: Cluster,
     overheads: Overheads | None = None,
     prices: tuple[Path, ...] = (),
+    priced: PricedWork | None = None,
 ) -> Engine:
     """Plan the memory, price steps over a grid, and record the origins of the prices.
 
-    ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them.
+    ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them. ``priced``:
+    work that has a price, of a plan that differs in its limits alone; what is priced is added.
     """
     plan.check(model)
     weight_types.check(model, plan, cluster.gpu)
     overheads = overheads or of_engine(plan.kernels)
     memory = lay_out(model, plan, cluster.gpu)
-    pricer = Pricer(cluster, plan, overheads, prices)
+    pricer = Pricer(cluster, plan, overheads, prices, priced)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
     computed_model, computed_plan = weight_types.as_computed(model, plan, cluster.gpu)
     tables = _tables(computed_model, computed_plan, pricer)

@@ -9,7 +9,7 @@ import pytest
 from presim.serving.answer import metrics
 from presim.serving.deployments import ranking
 from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, judge, largest, load_of, trial
-from presim.serving.deployments.deployment import Deployment, predict
+from presim.serving.deployments.deployment import Deployment, predict, sustainable_rate
 from presim.serving.deployments.search import Found, Space, excess, search
 from presim.serving.engines.simulate import simulate
 from presim.serving.model import find
@@ -128,3 +128,25 @@ def test_a_fault_in_one_deployment_keeps_the_others(monkeypatch: pytest.MonkeyPa
     (reason,) = (outcome.reason for outcome in ranked.outcomes if outcome.trial is None)
     assert "ValueError: a fault" in reason
     assert ranked.best is not None
+
+
+def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once each, as every lower load would do; what is simulated is named."""
+    found, load = Question("llama3-8b", "h100-sxm", 1, 512, 128, "").asked()
+    rates: list[float] = []
+    texts: list[str] = []
+
+    def counted(deployment: Deployment, load: Load, rate: float, stay_s: float) -> Trial:
+        rates.append(rate)
+        return trial(deployment, load, rate, stay_s)
+
+    monkeypatch.setattr(ranking, "trial", counted)
+    ranked = ranking.rank(found, load, say=texts.append)
+    assert len(rates) == len(ranked.outcomes) == len(texts)
+    assert ranked.best is not None
+    assert ranked.best.trial is not None
+    deployment = ranking.deployment_of(ranked.best.point)
+    assert ranked.best.trial.rate == ranking.STEADY * (sustainable_rate(deployment, load.workload) or 0)
+    assert texts[0].startswith("simulating 1 x h100-sxm TP1 ")

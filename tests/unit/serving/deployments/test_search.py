@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +19,9 @@ from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import predict
 from presim.serving.deployments.ranking import deployment_of
-from presim.serving.deployments.search import Point, Space, search
+from presim.serving.deployments.search import Point, Space, engines, search
 from presim.serving.model import find
+from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.trace.signatures import Gemm
 
@@ -130,6 +132,15 @@ def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
     assert "--max-num-seqs 1024" in script  # the limit that was simulated
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search() -> None:
+    """As root, too: /proc says that it may be written to."""
+    done = CliRunner().invoke(
+        command, shlex.split("no-such-model --gpu h100-sxm --write /proc/x"), standalone_mode=False
+    )
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception).startswith("cannot write to /proc/x: /proc ")
+
+
 def test_an_slo_that_nothing_keeps_ends_with_what_would_help() -> None:
     words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo ttft:500 --slo tpot:3@mean --max-gpus 2"
     words += " --no-disaggregation --weights bf16"
@@ -158,7 +169,7 @@ def test_lengths_have_a_spread() -> None:
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [  # where aiconfigurator 0.12 finds the best of its own space (`aiconfigurator cli default`)
+    [  # layouts that aiconfigurator 0.12 can answer with; which of them it names depends on the question
         ("qwen3-32b h200 8", "4P1D x h200 prefill TP1, decode TP4 fp8"),
         ("deepseek-v3 h200 16", "1P1D x h200 TP1 DP8 EP fp8-block"),
         ("deepseek-v3 h200 16", "1 x h200 TP1 DP16 EP fp8-block"),
@@ -199,3 +210,16 @@ def test_drafts_and_kv_types_are_of_the_plan() -> None:
     words += " --kv fp8 --speculative ngram --draft-tokens 2 --acceptance 0.5"
     done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-"])
     assert "bf16 KV fp8 ngram 2" in json.loads(done.stdout)["best"]["deployment"]
+
+
+def test_limits_share_the_prices_of_a_plan() -> None:
+    """Each engine has the step times that it has alone."""
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), budgets=(2048, 8192), weights=("bf16", "fp8"))
+    together = list(engines(find("llama3.2-1b"), space, 1024))
+    assert len(together) == 4
+    for engine in together:
+        assert isinstance(engine, Engine)
+        alone = build(engine.model, engine.plan, engine.cluster)
+        assert np.array_equal(engine.times.token_ns, alone.times.token_ns)
+        assert np.array_equal(engine.times.decode_ns, alone.times.decode_ns)
+        assert (engine.origins, engine.uncertainty) == (alone.origins, alone.uncertainty)
