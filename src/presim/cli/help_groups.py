@@ -18,15 +18,16 @@ HEADINGS = {  # heading -> flags, in the order of the help
     ),
     "Plan": (
         "--plan --seq --mbs --global-batch --tp --pp --vpp --cp --cp-style --ep --sp --dp --dp-style --shard --reshard "
-        "--overlap --schedule --schedule-file --stages --micro-batches --layers --larger --recompute "
+        "--overlap --schedule --schedule-file --stages --micro-batches --layers --larger --wider --recompute "
         "--recompute-blocks --activation-budget --optimizer --offload-activations --offload-optimizer --clip "
         "--cuda-graphs --vocabulary "
-        "--expert-exchange --routing --expert-capacity --pad-experts --offload --micro-tokens --logprob-tokens "
+        "--expert-exchange --routing --expert-capacity --pad-experts --offload --micro-tokens --micro-sequences "
+        "--logprob-tokens --logprob-sequences --logits "
         "--mini-batch --epochs --algorithm --reference --old-logprobs"
     ),
     "Rollout": (
         "--placement --rollout-gpus --rollout-tp --rollout-ep --staleness --partial --transfer --reward-seconds "
-        "--reward-workers"
+        "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts"
     ),
     "Engine": (
         "--kernels --scheduler --engine-version --gpu-memory-utilization --max-num-seqs --max-num-batched-tokens "
@@ -44,7 +45,7 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--scale-interval --cooldown --start-up --drain --on-failure --detect"
     ),
     "Goal": "--slo --slo-percentile --objective --spare --max-days",
-    "Search": "--search --vary --confirm --space --sampler --trials --prune --gap --jobs --ray --study",
+    "Search": "--search --vary --confirm --space --sampler --trials --prune --gap --jobs --ray --study --framework-plans",
     "Capture": "--save --steps --check --check-time --limit --profile-missing --live --sanitize -m --step --missing",
     "Training": (
         "--tokens --price-per-gpu-hour --price-per-kwh --failures --mtbf --checkpoint --interval --restart --repair "
@@ -56,7 +57,7 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--seed --budget --work-budget"
     ),
     "Data": (
-        "--import --update --nccl-tests --rows --seconds --kind --only --recipes --captures --again --oracle --job "
+        "--import --update --operators --nccl-tests --rows --seconds --kind --only --recipes --captures --again --oracle --job "
         "--report --baseline --with"
     ),
     "Output": (

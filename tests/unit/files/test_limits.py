@@ -212,7 +212,7 @@ def test_a_device_without_an_end_and_a_large_file_are_not_read_whole(tmp_path: P
 
 def test_a_device_is_read_no_further_than_a_terminal_would_go() -> None:
     """Whatever the reader takes of a file: 8 GiB of zeros do not fit into every machine."""
-    with pytest.raises(InputError, match=r"/dev/zero has more than 67,108,864 bytes, the most that is read; give a file"):
+    with pytest.raises(InputError, match=r"/dev/zero has more than 67,108,864 bytes, the most that is read; give a f"):
         read_bytes("/dev/zero", "give a file")
 
 
