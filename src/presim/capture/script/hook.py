@@ -57,11 +57,6 @@ class Hook:
         self.add_own_time = (
             library.presim_add_own_time
         )  # adds ns spent on observing, which are subtracted from host time
-        library.presim_thread_ns.restype = ctypes.c_int64
-        library.presim_host_slowdown.argtypes = [ctypes.c_double]
-        self.own_work_begins, self.own_work_ends = library.presim_own_work_begins, library.presim_own_work_ends
-        self.thread_ns = library.presim_thread_ns  # CPU time of this thread, between the two
-        self.set_host_slowdown = library.presim_host_slowdown  # CPU time over that of the reference host
         self.install = library.presim_hook_install
         self.track_memory = library.presim_hook_track_memory
         self.launch_begins = library.presim_launch_begins

@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import dataloader
 
 from presim.capture.script.hook import Hook
-from presim.capture.script.host_speed import HostSpeed
 from presim.capture.script.real_clock import now_ns
 from presim.capture.steps.log_view import LogView
 from presim.capture.steps.loop_tree import LoopTree
@@ -62,7 +61,6 @@ class StepObserver:
         self._positions = LoopPositions()
         self._stopping = Stopping(steps, decides, directory.parent, self._log.digest, self._expects_update)
         self._stop = stop
-        self._host_speed = HostSpeed(hook)
         # Number of records and `now_ns` where a loop has begun another iteration, and behind each update.
         self._boundaries: list[tuple[int, int]] = []
         self._updates = 0  # serial of STEP records
@@ -170,7 +168,6 @@ class StepObserver:
         if event is Event.UPDATE and not mark.position.nest:
             end = end or self._stopping.after_update(self.tree)
         self.hook.add_own_time(now_ns() - start)
-        self._host_speed.measure_if_due()
         if end is not None:
             self.end = end
             self._stop()

@@ -53,7 +53,4 @@ void wait_for_joint_calls(int device);
 // The process waited: the CPU caches may hold the data of others.
 PRESIM_API void host_waited();
 
-// CPU time of the program over that of the reference host, as a timed loop of operators shows it now.
-PRESIM_API void host_slowdown(double slowdown);
-
 }  // namespace presim

@@ -9,9 +9,6 @@
 //   program's time in which it waits for evicted lines is assumed to be proportional.
 // - Core: a small loop of unpredictable branches in warm caches.
 //
-// Where the program's own process can time a loop of small operators now and then, the loop tells the slowdown better
-// than the loads do (capture/script/host_speed.py), and takes their place.
-//
 // A program that computes for a long time without using the device refills its caches, and later cache misses are its
 // own. Only the core's speed applies to such time.
 #pragma once
@@ -29,16 +26,13 @@ class Pace {
   // Time of the reference host for this CPU time of the program in one uninterrupted stretch that ends now.
   double reference_ns(int64_t passed_ns) const {
     int64_t finding_ns = std::min(passed_ns, kFound_ns);
-    return double(finding_ns) / (loop_slowdown_ > 0 ? loop_slowdown_ : slowdown_) + double(passed_ns - finding_ns) / core_;
+    return double(finding_ns) / slowdown_ + double(passed_ns - finding_ns) / core_;
   }
 
   // To be called often, within own time. Measures if a measurement is due. `program_ns`: the program's CPU time.
   void look(int64_t program_ns) {
     if (program_ns - last_ns_ >= kEvery_ns) measure(program_ns);
   }
-
-  // The slowdown that a timed loop of operators shows now.
-  void use_loop(double slowdown) { loop_slowdown_ = slowdown; }
 
   // The process waited for us while others used the caches. The next measurement would be wrong.
   void waited() { waited_ = true; }
@@ -60,7 +54,6 @@ class Pace {
   int works_ = 0;
   double works_ns_ = 0;
   double core_ = 1, slowdown_ = 1;  // CPU time relative to the reference host
-  double loop_slowdown_ = 0;        // the same by `use_loop`; 0: never told
 };
 
 }  // namespace presim

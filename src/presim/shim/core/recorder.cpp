@@ -174,13 +174,6 @@ void host_waited() {
   log.pace.waited();
 }
 
-void host_slowdown(double slowdown) {
-  Recorder& log = recorder();
-  std::lock_guard lock(log.mutex);
-  log.now();  // time until here passed at the old speed
-  log.pace.use_loop(slowdown);
-}
-
 bool log_open() { return is_open(recorder()); }
 void expect_log() { recorder().state = State::Unopened; }
 

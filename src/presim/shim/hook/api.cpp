@@ -1,14 +1,11 @@
 // C interface for the capturing Python process (ctypes).
 #include <ATen/core/grad_mode.h>
 
-#include <ctime>
-#include <optional>
 #include <vector>
 
 #include "collectives.h"
 #include "describe.h"
 #include "groups.h"
-#include "host_waits.h"
 #include "memory.h"
 #include "misuse.h"
 #include "operators.h"
@@ -29,11 +26,6 @@ struct Saved {
 std::vector<Saved>& open_scopes() {
   static thread_local auto* scopes = new std::vector<Saved>;
   return *scopes;
-}
-
-std::optional<presim::OwnWork>& open_work() {
-  static thread_local std::optional<presim::OwnWork> work;
-  return work;
 }
 
 }  // namespace
@@ -88,19 +80,6 @@ PRESIM_API void presim_on_misuse(presim::OnMisuse listener) { presim::listen_to_
 
 // Adds nanoseconds spent on observing in Python.
 PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }
-
-// Called around operators of our own on the CPU; they are not the program's work.
-PRESIM_API void presim_own_work_begins() { open_work().emplace(); }
-PRESIM_API void presim_own_work_ends() { open_work().reset(); }
-
-// CPU time of this thread on the real clock, ns; to be called between the two.
-PRESIM_API int64_t presim_thread_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t(now.tv_sec) * 1000000000 + now.tv_nsec;
-}
-
-PRESIM_API void presim_host_slowdown(double slowdown) { presim::host_slowdown(slowdown); }
 
 // Called around a kernel launched by Python (Triton): `operator_id` is the interned "op name=… in=… out=…".
 PRESIM_API int64_t presim_launch_begins() { return int64_t(presim::hook::launch_begins()); }
