@@ -39,8 +39,8 @@ RESULT = Path(__file__).parent / "results" / "rl-steps.md"
 ROWS = RESULT.with_suffix(".json")
 _COLUMNS = ("id", "model", "gpu", "n_gpus", "mode", "step_time_s", "rollout_time_s", "mean_response_len", "note")
 _PROMPT = 200  # tokens of a question of mathematics, where no figure of the row says
-# Standard deviation / mean of responses before they are cut: no row says, so this is assumed. Incorrect answers are three
-# times as long as correct ones (DeepScaleR's report), which alone gives about 0.4 if a quarter is correct.
+# Standard deviation / mean of responses before they are cut: no row says, so this is assumed. Incorrect answers are
+# three times as long as correct ones (DeepScaleR's report), which alone gives about 0.4 if a quarter is correct.
 _SPREAD = 0.7
 _MODELS = {
     "Qwen3-30B-A3B": "qwen3-30b-a3b",

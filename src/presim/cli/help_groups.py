@@ -45,7 +45,9 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--scale-interval --cooldown --start-up --drain --on-failure --detect"
     ),
     "Goal": "--slo --slo-percentile --objective --spare --max-days",
-    "Search": "--search --vary --confirm --space --sampler --trials --prune --gap --jobs --ray --study --framework-plans",
+    "Search": (
+        "--search --vary --confirm --space --sampler --trials --prune --gap --jobs --ray --study --framework-plans"
+    ),
     "Capture": "--save --steps --check --check-time --limit --profile-missing --live --sanitize -m --step --missing",
     "Training": (
         "--tokens --price-per-gpu-hour --price-per-kwh --failures --mtbf --checkpoint --interval --restart --repair "
@@ -57,8 +59,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--seed --budget --work-budget"
     ),
     "Data": (
-        "--import --update --operators --nccl-tests --rows --seconds --kind --only --recipes --captures --again --oracle --job "
-        "--report --baseline --with"
+        "--import --update --operators --nccl-tests --rows --seconds --kind --only --recipes --captures --again --oracle "
+        "--job --report --baseline --with"
     ),
     "Output": (
         "--json --html --csv --perfetto --memory-snapshot --chakra --kineto --write --out --plot --toml --markdown "
