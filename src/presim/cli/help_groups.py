@@ -59,8 +59,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--seed --budget --work-budget"
     ),
     "Data": (
-        "--import --update --operators --nccl-tests --rows --seconds --kind --only --recipes --captures --again --oracle "
-        "--job --report --baseline --with"
+        "--import --update --operators --nccl-tests --rows --seconds --kind --only --recipes --captures --again "
+        "--oracle --job --report --baseline --with"
     ),
     "Output": (
         "--json --html --csv --perfetto --memory-snapshot --chakra --kineto --write --out --plot --toml --markdown "
