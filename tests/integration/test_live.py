@@ -64,7 +64,7 @@ def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path
 
 
 def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> None:
-    """The live time, its result's and that of a run without a live clock agree within 1 %."""
+    """The live time and its result's agree within 1 %, and with a run without a live clock within 2 %."""
     options = ("--gpu", "h100-sxm", "--nodes", "16", "--steps", "0", "--live", "--quiet", "--json", tmp_path / "r.json")
     ended = presim("run", *options, EXAMPLES / "llama_fsdp2.py", "--log")
     printed = [float(seconds) for seconds in re.findall(r"step \d+: ([\d.]+) s", ended.stdout)]
@@ -72,7 +72,7 @@ def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> Non
     result = json.loads((tmp_path / "r.json").read_text())
     assert printed[-1] == pytest.approx(result["step_time_s"], rel=0.01)
     assert printed[-1] == pytest.approx(
-        run("llama_fsdp2.py", "--model", "8b", world_size=128).result.step_time_s, rel=0.01
+        run("llama_fsdp2.py", "--model", "8b", world_size=128).result.step_time_s, rel=0.02
     )
     peak = float(re.findall(r"([\d.]+) GiB", ended.stdout)[-1])
     assert peak == pytest.approx(result["memory"]["peak_allocated_bytes"] / 2**30, abs=0.01)

@@ -11,6 +11,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import FormatError, convert, decode_toml, read_text, shortened
+from presim.files.field_bounds import Count, Ratio
 
 Role = Literal["actor", "rollout", "reference", "critic", "reward"]
 _SOLVE = "list pools with gpus and roles, as in the guide"
@@ -19,7 +20,7 @@ _SOLVE = "list pools with gpus and roles, as in the guide"
 class PoolOfRoles(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """GPUs with the roles on them."""
 
-    gpus: int
+    gpus: Count
     roles: list[str]
 
 
@@ -27,7 +28,7 @@ class PlacementFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """All pools, and how far generation may run ahead."""
 
     pools: dict[str, PoolOfRoles]
-    staleness: float = 0.0
+    staleness: Ratio = 0.0
     partial: bool = False
 
 

@@ -164,7 +164,7 @@ def roofline(shown: Shown) -> dict[str, Any]:
 def shape_of(signature: Signature) -> str:
     """The sizes that tell work of one family apart; empty where bytes alone do.
 
-    >>> shape_of(Gemm("bfloat16", 1, 4096, 14336, 4096))
+    >>> shape_of(Gemm(m=4096, n=14336, k=4096, batch=1, dtype="bfloat16"))
     '4096 x 4096 x 14336'
     """
     if isinstance(signature, Gemm):
