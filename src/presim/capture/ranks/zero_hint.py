@@ -17,10 +17,19 @@ _IS_QUESTION = re.compile(r"^is_|_process$|^master|rank_zero|global_zero", re.IG
 def singles_out_rank_0(source: str) -> bool:
     """Whether a script seems to ask if its rank is 0; False where its text is not Python."""
     try:
-        nodes = list(ast.walk(ast.parse(source)))
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return False
-    return any(_asks(node) for node in nodes)
+    switched = {id(node) for root in ast.walk(tree) for value in _behind_a_switch(root) for node in ast.walk(value)}
+    return any(_asks(node) for node in ast.walk(tree) if id(node) not in switched)
+
+
+def _behind_a_switch(node: ast.AST) -> list[ast.expr]:
+    """What an ``and`` only asks where an option is on, as in ``options.log and rank == 0``: most often it is off."""
+    if not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)):
+        return []
+    first = node.values[0]
+    return node.values[1:] if isinstance(first, ast.Attribute | ast.Name) and not _asks(first) else []
 
 
 def _asks(node: ast.AST) -> bool:

@@ -19,6 +19,8 @@ from presim.capture.ranks.zero_hint import singles_out_rank_0
         "if trainer.is_world_process_zero(): log()",
         "verbose = int(os.environ['SLURM_PROCID']) == 0",
         "if master_process: print(1)",
+        "if is_main and step % 10 == 0: print(loss)",
+        "if step % 10 == 0 and rank == 0: print(loss)",
     ],
 )
 def test_rank_0_is_singled_out(source: str) -> None:
@@ -32,6 +34,7 @@ def test_rank_0_is_singled_out(source: str) -> None:
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
         "if local_rank == 0: print(1)",
         "if step == 0: print(loss)",
+        "if options.log and rank == 0: print(loss)",
         "sampler = DistributedSampler(data, rank=rank)",
         "model = main(process)",
         "tensor.matrix_rank(x) == 3",
