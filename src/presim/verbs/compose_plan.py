@@ -42,23 +42,9 @@ def predict_plan(
         InputError: the model or the plan cannot be, or an option is of the other way to answer.
         CaptureError: the named framework's program cannot be run here.
     """
-    from presim.composition.frameworks.choose import EAGER, framework_needed
+    from presim.composition.frameworks.choose import EAGER
 
-    is_of_program = precision is not None or bool(overrides)
-    if framework == EAGER and is_of_program:
-        raise InputError(
-            "--precision and --framework-args are of a framework's program: leave out --framework eager, or name "
-            "megatron, torchtitan, hf or deepspeed"
-        )
-    if dtype is not None and (is_of_program or framework not in (AUTO, EAGER)):
-        raise InputError("--dtype is of a graph's eager layers, and a framework's program has --precision: use one")
-    needed = framework
-    if framework == AUTO and dtype is not None:
-        needed = EAGER
-    elif framework == AUTO:
-        needed = framework_needed(plan, named_fields) if precision is None else "megatron"  # Transformer Engine's
-    if needed == EAGER and overrides:
-        raise InputError("--framework-args: say whose, with --framework megatron, torchtitan, hf or deepspeed")
+    needed = _framework(plan, named_fields, framework, precision, overrides, dtype)
     notes: list[str] = []
     if needed != EAGER:
         try:
@@ -74,9 +60,38 @@ def predict_plan(
                 progress=progress,
             )
         except (InputError, CaptureError) as refusal:
-            if framework != AUTO or is_of_program:
+            if framework != AUTO or precision is not None or overrides:
                 raise
             reason = str(refusal).partition(";")[0]  # without what to do next
-            notes = [f"Composed from eager layers, because Megatron's own program does not answer: {reason}."]
+            notes = [f"Composed from eager layers, because Megatron cannot run this plan here: {reason}."]
             progress("composing eager layers instead")
     return compose_and_evaluate(model, plan, options, dtype=dtype or "bfloat16", save=save, notes=notes)
+
+
+def _framework(
+    plan: Plan,
+    named_fields: Collection[str],
+    framework: str,
+    precision: str | None,
+    overrides: Sequence[str],
+    dtype: str | None,
+) -> str:
+    """The framework to capture, or ``eager``; refuses options of the other way to answer."""
+    from presim.composition.frameworks.choose import EAGER, framework_needed
+
+    is_of_program = precision is not None or bool(overrides)
+    if framework == EAGER and is_of_program:
+        raise InputError(
+            "--precision and --framework-args are of a framework's program: leave out --framework eager, or name "
+            "megatron, torchtitan, hf or deepspeed"
+        )
+    if dtype is not None and (is_of_program or framework not in (AUTO, EAGER)):
+        raise InputError("--dtype is of a graph's eager layers, and a framework's program has --precision: use one")
+    if framework != AUTO:
+        return framework
+    if precision is not None:
+        return "megatron"  # the precisions are Transformer Engine's
+    needed = EAGER if dtype is not None else framework_needed(plan, named_fields)
+    if needed == EAGER and overrides:
+        raise InputError("--framework-args: say whose, with --framework megatron, torchtitan, hf or deepspeed")
+    return needed

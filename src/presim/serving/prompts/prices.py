@@ -73,8 +73,10 @@ class Prices:
         }
         self._pricer.price([work for part in works.values() for work in part])
         for call in fresh:
-            ns = sum(count * self._pricer.known[work][0] for mixer, count in counts for work in works[call, mixer])
-            _, origin, width = self._pricer.known[works[call, counts[0][0]][0]]
+            ns = sum(
+                count * self._pricer.prices_by_work[work][0] for mixer, count in counts for work in works[call, mixer]
+            )
+            _, origin, width = self._pricer.prices_by_work[works[call, counts[0][0]][0]]
             self._attention[call] = ns, origin, width
 
     def attention_ns(self, calls: Iterable[Call]) -> float:

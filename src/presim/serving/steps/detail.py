@@ -93,7 +93,7 @@ def _step(
     pricer.price(list(works))
     scale, gap_ns = engine.overheads.step_scale, engine.overheads.kernel_gap_us * 1e3
     times = {
-        work: count * scale * (pricer.known[work][0] + (0.0 if isinstance(work, Reduce) else gap_ns))
+        work: count * scale * (pricer.prices_by_work[work][0] + (0.0 if isinstance(work, Reduce) else gap_ns))
         for work, count in works.items()
     }
     device_ns = sum(times.values())
@@ -105,7 +105,7 @@ def _step(
             ns / device_ns,
             _LIMITS.get(pricer.bounds[work], "launch"),
             min(works[work] * pricer.least_ns(work) / ns, 1.0),
-            pricer.known[work][1],
+            pricer.prices_by_work[work][1],
         )
         for work, ns in times.items()
         if ns > 0

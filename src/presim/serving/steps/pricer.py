@@ -29,7 +29,7 @@ _GROUPS = ("tp", "experts", "stages")
 class PricedWork:
     """Work that has a price. Plans that differ in their limits alone share it, as limits change no price."""
 
-    known: dict[Work, tuple[float, str, float]] = dataclasses.field(default_factory=dict)
+    prices_by_work: dict[Work, tuple[float, str, float]] = dataclasses.field(default_factory=dict)
     bounds: dict[Work, str] = dataclasses.field(default_factory=dict)  # bottlenecks, as prices name them
 
 
@@ -52,11 +52,14 @@ class Pricer:
             Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
         ]
         priced = priced or PricedWork()
-        self.known, self.bounds = priced.known, priced.bounds  # the bottleneck of a collective: network
+        self.prices_by_work, self.bounds = (
+            priced.prices_by_work,
+            priced.bounds,
+        )  # the bottleneck of a collective: network
 
     def price(self, works: Sequence[Work]) -> None:
         """Price the work that is not priced yet."""
-        fresh = list(dict.fromkeys(work for work in works if work not in self.known))
+        fresh = list(dict.fromkeys(work for work in works if work not in self.prices_by_work))
         if not fresh:
             return
         plain = [work for work in fresh if not isinstance(work, Routed)]
@@ -67,12 +70,12 @@ class Pricer:
                 ranks = self.groups[_GROUPS.index(work.over)].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             ns = product_ns(self.cluster, work, self.plan, ns) if isinstance(work, Gemm) else ns
-            self.known[work] = ns, origin, price.uncertainty
+            self.prices_by_work[work] = ns, origin, price.uncertainty
             self.bounds[work] = "network" if isinstance(work, Reduce) else price.bound
         for routed in [work for work in fresh if isinstance(work, Routed)]:
             typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
             ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
-            self.known[routed] = ns, "learned", width
+            self.prices_by_work[routed] = ns, "learned", width
             self.bounds[routed] = experts.bound(routed, self.cluster.gpu, self.plan.kernels)
 
     def least_ns(self, work: Work) -> float:
@@ -101,7 +104,7 @@ class Pricer:
         """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
         self.price(works)
         kernels = sum(not isinstance(work, Reduce) for work in works)
-        return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
+        return sum(self.prices_by_work[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
 
     def rests_on(self, works: Sequence[Work]) -> tuple[dict[str, float], float]:
         """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
@@ -109,7 +112,7 @@ class Pricer:
         by_origin: Counter[str] = Counter()
         squares: Counter[str] = Counter()
         for work in works:
-            ns, origin, width = self.known[work]
+            ns, origin, width = self.prices_by_work[work]
             by_origin[origin] += ns  # type: ignore[assignment]  # a Counter of times
             squares[type(work).__name__] += ns * width  # type: ignore[assignment]
         total = sum(by_origin.values()) or 1.0

@@ -319,7 +319,7 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
         for state in layer.recurrent:
             works = [recurrent.states(state, model.state_type, plan, 1 << row if decode else 1) for row in _ROWS]
             pricer.price([work for row in works for work in row])
-            table += count * np.array([[sum(pricer.known[work][0] for work in row)] for row in works])
+            table += count * np.array([[sum(pricer.prices_by_work[work][0] for work in row)] for row in works])
     return table[np.minimum(np.arange(GRID), len(_ROWS) - 1)][:, np.minimum(np.arange(GRID), len(_COLUMNS) - 1)]
 
 
@@ -336,5 +336,5 @@ def _kernels_ns(mixer: Cached, plan: Plan, pricer: Pricer, verified: int, *, dec
             works[row, column] = [attends, *scores]
     pricer.price([work for cell in works.values() for work in cell])
     return np.array(
-        [[sum(pricer.known[work][0] for work in works[row, column]) for column in _COLUMNS] for row in _ROWS]
+        [[sum(pricer.prices_by_work[work][0] for work in works[row, column]) for column in _COLUMNS] for row in _ROWS]
     )
