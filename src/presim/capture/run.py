@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib.machinery
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -83,13 +84,16 @@ def capture(
             hides_failures=request.hides_failures, sanitize=request.sanitize, values=values, simulator=simulator,
             forks=forks,
         )  # fmt: skip
+        started_s = time.monotonic()
         captured_job = (
             _capture_differing(request, setting, progress)
             if request.selection.ranks is None
             else Job(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
         if not captured_job.partial:
-            captured_job = _with_policy_trial(captured_job, request, setting, progress)
+            limit_s = min(request.limit_s, request.selection.checks.seconds + 2 * (time.monotonic() - started_s))
+            trial_setting = dataclasses.replace(setting, limit_s=limit_s)
+            captured_job = _with_policy_trial(captured_job, request, trial_setting, progress)
     if not any(_used_device(trace) for trace in captured_job.traces):
         raise CaptureError(_no_work_message(request.program.script, captured_job.traces[0]))
     return captured_job

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -87,6 +88,7 @@ def try_differing_values(
     """Run ranks of a captured job again and compare their collectives with each other.
 
     Nothing runs without reads that may decide. ``candidates``: the ranks to choose from; empty: all of the world.
+    ``setting.limit_s`` ends the trial, with a note.
     """
     traces = job.traces
     reads = deciding_reads(traces)
@@ -102,13 +104,15 @@ def try_differing_values(
     absent = layout.stands_for(0, ranks)
     represented = {rank: absent[rank] for rank in ranks if rank in absent}
     wave = Wave(ranks, steps, frozenset(ranks), frozenset(ranks), represented, differing_values=True)
+    end_s = time.monotonic() + setting.limit_s
     try:
         with run_wave(wave, dataclasses.replace(setting, simulator=None)) as captured:
             return _compare(job, {item.rank: read_trace(item, setting) for item in captured}, source)
     except HangError as error:
         return PolicyTrial(f"{_depend(source)}{error.clause}.")
     except CaptureError as error:
-        return PolicyTrial(notes=(f"{source} could not be tried with values that differ by rank: {error}.",))
+        reason = f"it took longer than {setting.limit_s:.0f} s" if time.monotonic() >= end_s else f"{error}"
+        return PolicyTrial(notes=(f"{source} could not be tried with values that differ by rank: {reason}.",))
 
 
 def _ranks_to_run(traces: Sequence[Trace], layout: Layout, candidates: Sequence[int]) -> tuple[int, ...]:

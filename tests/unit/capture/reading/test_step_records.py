@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from presim.capture.reading.step_records import Steps, find_steps, with_steps
+from presim.capture.script import current_line
 from presim.capture.steps.marks import Event, Mark
 from presim.capture.steps.positions import Position
 from presim.capture.steps.stopping import Stop
@@ -66,6 +68,20 @@ def test_steps_begin_with_the_first_iteration_of_their_loop() -> None:
     assert (steps.facts.begin, steps.end_records) == (30, (51, 81, 111, 141))
     assert steps.facts.inputs == ((100, 31), (100, 61), (100, 91), (100, 121))
     assert find_steps(marks("\n".join([STEP] * 3)), None).facts.begin == 0
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_the_first_step_of_a_script_without_loops_begins_with_the_script(updates: int) -> None:
+    """PyTorch's own loop within the update is no beginning: the model ran before it."""
+    torch_loop = (f"{current_line._TORCH}optim/optimizer.py:10",)
+    written = []
+    for update in range(updates):
+        written.append(Mark(30 * update, Event.MODEL, Position((), 0)))
+        written.append(Mark(30 * update + 10, Event.BACKWARD, Position((), 0)))
+        written.append(Mark(30 * update + 20, Event.UPDATE, Position(torch_loop, 0, is_entered=True)))
+    steps = find_steps(written, None, has_ended=True)
+    assert (steps.facts.begin, steps.facts.loop) == (0, "")
+    assert steps.end_records == tuple(30 * update + 21 for update in range(updates))
 
 
 def test_an_iteration_that_failed_is_a_step_if_it_had_its_updates() -> None:

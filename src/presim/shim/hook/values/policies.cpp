@@ -136,11 +136,23 @@ void note_loads(int64_t choices) {
        std::to_string(policies().loads.size()) + " loads.");
 }
 
+// One choice per row, by the inverse of the cumulated weights: a greatest value of a row may be asked of a million rows.
+void draw_single(int64_t* out, int64_t rows, const std::vector<double>& weight, uint64_t source) {
+  std::vector<double> cumulated(weight.size());
+  std::partial_sum(weight.begin(), weight.end(), cumulated.begin());
+  for (int64_t row = 0; row < rows; ++row) {
+    double mark = uniform(source, uint64_t(row), 0) * cumulated.back();
+    auto after = std::upper_bound(cumulated.begin(), cumulated.end() - 1, mark);
+    out[row] = after - cumulated.begin();
+  }
+}
+
 // `taken` distinct choices per row, drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
 void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
   uint64_t in = layer(), source = in + tokens_of * 0xd6e8feb86659fd93ull;
   drawn = true;
   std::vector<double> weight = weights(choices, in), key(static_cast<size_t>(choices));
+  if (taken == 1) return draw_single(out, rows, weight, source);
   std::vector<int64_t> order(static_cast<size_t>(choices));
   for (int64_t row = 0; row < rows; ++row) {
     for (size_t i = 0; i < key.size(); ++i) {
