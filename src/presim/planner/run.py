@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from presim.composition.frameworks.choose import framework_needed
+from presim.composition.plan import Plan
 from presim.planner.answer.why import importance, infeasible_reasons, loses_on
+from presim.planner.knobs import plan_of
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.request import Request
 from presim.planner.strategy.bounds import Bounds
@@ -27,6 +30,8 @@ from presim.process.interrupts import caught
 
 if TYPE_CHECKING:
     from presim.planner.trials.ray_workers import RayWorkers
+
+_LISTED = 10  # plans that a table shows
 
 
 def run(request: Request, progress: Progress = lambda text: None) -> Answer:
@@ -101,7 +106,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
     loses: dict[str, float] = {}
     if len(best) > 1 and best[0].figures and best[1].figures:
         loses = loses_on(best[0].figures, best[1].figures, objective.name)
-    notes = _notes(request, trials, bool(best))
+    notes = [*_notes(request, trials, bool(best)), *layers_note(request, best)]
     return Answer(
         subject=request.subject,
         objectives=[objective.name for objective in request.objectives],
@@ -140,6 +145,23 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
     lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
     if lossy and any(trial.rule in lossy for trial in trials):
         notes.append(f"Pruned by rules that may lose the best plan: {', '.join(lossy)}.")
+    return notes
+
+
+def layers_note(request: Request, best: Sequence[Trial]) -> list[str]:
+    """Whose layers the figures of a model's plans are of, and how many of the listed plans run on others' layers."""
+    if not request.graph or request.plan_fields or request.trainer is not None or not best:
+        return []
+    listed = best[:_LISTED]
+    points = [{**request.space.fixed, **trial.point} for trial in listed]
+    plans = [msgspec.convert(plan_of(point), Plan) for point in points]
+    megatron_count = sum(framework_needed(plan, point) == "megatron" for plan, point in zip(plans, points))
+    notes = ["Plans are composed from the eager layers of the model's own code."]
+    if megatron_count:
+        notes.append(
+            f"{megatron_count} of the first {len(listed)} need Megatron, which trains with other kernels: --framework "
+            "megatron prices the best from captures of its trainer."
+        )
     return notes
 
 

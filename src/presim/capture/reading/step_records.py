@@ -49,7 +49,7 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     is_loop = loop is not tree.root
     end_records = loop.step_ends() if is_loop else tree.update_ends  # without a loop, every update ends a step
     end_records = end_records[: end.steps] if end and end.steps else end_records
-    # A script without a loop of its own makes its first step from its beginning on, not from PyTorch's loop in the update.
+    # Without a loop of its own, a script begins its first step with itself, not with PyTorch's loop in the update.
     begin = 0 if is_torch(loop.key) else loop.iterations[0].first_record
     facts = _facts(loop, len(end_records)) if is_loop else StepFacts()
     inputs, phases = _inputs(marks, begin, end_records), find_phases(marks, loop.path, begin, end_records)
