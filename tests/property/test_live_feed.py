@@ -121,7 +121,7 @@ class Process:
     def _replay(self) -> None:
         for place in range(3):
             kernel = f"kernel name=add grid={place + 1},1,1 block=64,1,1 shared=0"
-            self._append(Kind.WORK, work=kernel, tag=1, same_time=place > 0)
+            self._append(Kind.WORK, work=kernel, tag=int(place > 0), same_time=place > 0)
 
 
 def _extend(records: list[int], part: Callable[[], list[int]]) -> None:

@@ -18,7 +18,7 @@ from presim.capture.reading.operators import Operator, parse_operator
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 from presim.trace.signatures import Signature
 
-_REPLAYED = 1  # Record.tag of work replayed by a CUDA graph, for which the host did nothing
+_REPLAYED = 1  # Record.tag of work replayed by a CUDA graph, but for the first of a launch, which stands for it
 
 
 _NOTE_PREFIX = "remark "  # prefix of a note that is a sentence for the result
@@ -94,9 +94,7 @@ class Tables:
     def columns(self, records: NDArray[np.void], after_ns: int | None = None) -> dict[str, NDArray[np.generic]]:
         """The columns of a trace except scope and operator; ``after_ns``: CPU time of the record before these."""
         host_ns = _host_ns(records, after_ns)
-        # Mark the first replayed entry of each graph launch: it stands for the launch itself. All entries of a launch
-        # are recorded at one time (`append_batch`), those of the next launch later.
-        replayed = ((records["tag"] == _REPLAYED) & (host_ns == 0)).astype(np.int64)
+        replayed = (records["tag"] == _REPLAYED).astype(np.int64)
         return {
             "kind": records["kind"],
             "phase": records["phase"],

@@ -175,6 +175,7 @@ int launch_graph(void* exec_handle, void* stream_handle) {
     if (logged) records.push_back(record);
   }
   replaying_stream() = nullptr;
+  if (!records.empty()) records.front().tag = 0;  // it stands for the launch, for which the host does something
   append_batch(records.data(), records.size());
   return kSuccess;
 }
