@@ -22,6 +22,8 @@ from presim.models.layers import (
     WeightType,
 )
 
+UNLIMITED = 1 << 24  # tokens of a model that states no limit: engines take any --max-model-len for it
+
 
 class Checkpoint(msgspec.Struct, frozen=True):
     """Types of a checkpoint's weights, by what most of them have; each has its own (`Weight.stored`)."""
@@ -52,6 +54,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
     order: tuple[int, ...]  # of each layer: index of its kind
     outside: tuple[Weight, ...]  # embeddings, logits unless tied, norms, encoders of images and sound
     tied: bool = False
+    default_length: int = 0  # tokens that engines take unless told otherwise; 0: `longest`
     state_type: Literal["bf16", "float32"] = "bf16"  # of recurrent states
     checkpoint: Checkpoint = Checkpoint()
     notes: tuple[str, ...] = ()  # what of the config or the model is not described, in sentences

@@ -7,6 +7,7 @@ from typing import Any
 
 from presim.hardware import Gpu
 from presim.models.description import Model
+from presim.serving.kv.startup import asked_length
 from presim.serving.plan import Plan
 from presim.serving.versions import NEWEST, is_asynchronous
 from presim.units import GIB
@@ -97,8 +98,7 @@ def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
 
     memory = lay_out(model, plan, gpu)
     tokens = memory.blocks * plan.block_size
-    longest = plan.max_model_len if plan.max_model_len and plan.max_model_len > 0 else model.longest
-    return max(min(max(min(int(tokens / longest * 512), 4096), 2048), tokens // 2), 1)
+    return max(min(max(min(int(tokens / asked_length(model, plan) * 512), 4096), 2048), tokens // 2), 1)
 
 
 def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.kept import model_token_bytes
-from presim.serving.plan import AUTO_LENGTH
+from presim.serving.kv.startup import asked_length
 from presim.serving.steps.times import Engine
 from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
@@ -97,8 +97,8 @@ class Deployment:
 
 def shortening_note(engine: Engine) -> str | None:
     """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
-    length = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
-    if length is None or engine.limits.max_model_len >= length:
+    length = asked_length(engine.model, engine.plan)
+    if engine.limits.max_model_len >= length:
         return None
     return f"A request may have {engine.limits.max_model_len:,} of {length:,} tokens: the KV cache holds no more."
 
