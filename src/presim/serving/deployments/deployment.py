@@ -40,6 +40,7 @@ _DEVICE = (
 )  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
+_FEWEST_PROBED = 1500  # and of one that looks for the largest throughput, however few run at a time
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
@@ -275,11 +276,17 @@ def predict(
     )  # fmt: skip
 
 
-def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
-    """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions."""
+def sustainable_rate(
+    deployment: Deployment, workload: Workload, seed: int = 0, *, seats: int | None = None
+) -> float | None:
+    """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions.
+
+    ``seats``: requests that run at a time, where it is known; the fewer, the sooner the throughput is steady.
+    """
     fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, no failures
-    seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
-    served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
+    most = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    count = _WAVES * most if seats is None else min(max(_WAVES * seats, _FEWEST_PROBED), _WAVES * most)
+    served = simulate(workload.first(_MOST_PROBED).at_once(min(count, 8 * _MOST_PROBED)), fleet)
     finish_times = np.sort(served.last[served.finished])
     if len(finish_times) < 8:
         return None

@@ -8,15 +8,16 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from presim.errors import reason_of
 from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
+from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, queue_rate, trial
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
+from presim.serving.deployments.deployment import STEADY, Deployment
 from presim.serving.deployments.search import Found, Point, excess
 
 Say = Callable[[str], object]  # told what is being done
@@ -173,8 +174,9 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
     def run(rate: float) -> Trial:
         return trial(deployment, load, rate, stay_s)
 
+    @functools.cache
     def grows_from() -> float:
-        return STEADY * (sustainable_rate(deployment, load.workload) or guess)
+        return STEADY * (queue_rate(deployment, load) or guess)
 
     try:
         if load.slo.bounds:

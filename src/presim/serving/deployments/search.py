@@ -127,8 +127,8 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
             yield f"{gpu} does not support FP8"
             continue
-        if None in space.weights and weights and (weights == model.checkpoint.weights or model.checkpoint.method):
-            continue  # the checkpoint's own, or one that engines do not quantise again
+        if None in space.weights and weights and is_of_checkpoint(model, weights):
+            continue
         plan = Plan(
             tp=tp,
             pp=pp,
@@ -152,6 +152,11 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
             yield f"{plan.text}: {reason_of(error)}"
+
+
+def is_of_checkpoint(model: Model, weights: Weights) -> bool:
+    """Whether a type is the checkpoint's own, or the checkpoint is one that engines do not quantise again."""
+    return weights == model.checkpoint.weights or bool(model.checkpoint.method)
 
 
 def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, longest: int | None = None) -> Found:

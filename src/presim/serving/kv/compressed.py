@@ -1,8 +1,8 @@
 """Pages of DeepSeek-V4's compressed attention in vLLM 0.33, whatever type of KV cache is asked for.
 
 models/deepseek_v4/attention.py and compressor.py: records of 448 elements in 8 bits, 64 rotary ones in 16, and 8 bytes
-of factors; keys of the indexer in 8 bits with a factor of 4 bytes. Entries that are not complete yet are kept as pairs of
-32-bit values and scores for each token.
+of factors; keys of the indexer in 8 bits with a factor of 4 bytes. Entries that are not complete yet are kept as pairs
+of 32-bit values and scores for each token.
 """
 
 from __future__ import annotations

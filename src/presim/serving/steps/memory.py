@@ -164,6 +164,16 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     return memory_plan
 
 
+def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
+    """Bytes of a GPU for the model and a request of so many tokens, and those beyond what the engine may use."""
+    memory_plan = _lay_out(model, plan, gpu)
+    cache_bytes = (memory_plan.pool.pages(longest) + 1) * memory_plan.block
+    needed_bytes = memory_plan.weights + cache_bytes
+    if plan.kernels != "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        needed_bytes += memory_plan.activations + memory_plan.reserved
+    return needed_bytes, needed_bytes - memory_plan.allowed
+
+
 def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
     graphs = _GRAPHS if plan.cuda_graphs else 0
