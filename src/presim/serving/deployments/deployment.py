@@ -19,6 +19,7 @@ from presim.serving.defaults import VERSIONS
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
+from presim.serving.fast.state import LOG_END, LOG_PREFILL, LOG_TOKENS
 from presim.serving.kept import model_token_bytes
 from presim.serving.kv.startup import asked_length
 from presim.serving.steps.times import Engine
@@ -44,6 +45,10 @@ _FEWEST_PROBED = 1500  # and of one that looks for the largest throughput, howev
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
+)
+_ENCODERS = (
+    "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
+    "GiB of it; that is not in the memory above. `vllm serve --language-model-only` has no encoder."
 )
 _UNCALIBRATED = (Mamba, LinearAttention, ShortConvolution, Compressed)
 _WINDOW = "{} keeps all tokens of layers with a sliding window, as its pools for them are not modelled."
@@ -175,6 +180,8 @@ class Prediction:
             *([_TRANSFERS] if self.deployment.prefill and self.deployment.engine.cluster.network else []),
         ]
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
+        if kernels == "vllm" and any(weight.part == "encoder" for weight in model.outside):
+            limits.append(_ENCODERS)
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
             limits.append(
@@ -292,7 +299,23 @@ def sustainable_rate(
         return None
     first, last = len(finish_times) // 4, 3 * len(finish_times) // 4
     span = float(finish_times[last] - finish_times[first]) / 1e9
-    return (last - first) / span if span > 0 else None
+    if span <= 0:
+        return None
+    if seats is not None and deployment.engine.plan.drafting is None:
+        decoded = _decoded(served, int(finish_times[first]), int(finish_times[last]))
+        per_request = (
+            float(served.workload.output[served.finished].mean()) - 1
+        )  # the first token is of the prompt's step
+        if decoded and per_request > 0:
+            return decoded / per_request / span
+    return (last - first) / span
+
+
+def _decoded(served: Served, begin_ns: int, end_ns: int) -> int:
+    """Tokens of decodes between two times: unlike requests that end, they come evenly where requests began together."""
+    ends = served.steps[:, LOG_END]
+    inside = served.steps[(ends > begin_ns) & (ends <= end_ns)]
+    return int((inside[:, LOG_TOKENS] - inside[:, LOG_PREFILL]).sum())
 
 
 def largest_rate(
