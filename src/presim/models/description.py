@@ -32,6 +32,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     experts: WeightType | None = None  # of routed experts; None: the same
     method: str = ""  # by its own name, e.g. compressed-tensors; empty: not quantised
     origin: str = ""  # what says so
+    cache: Literal["bf16", "fp8"] = "bf16"  # of keys and values, unless the engine is told otherwise
     problem: str = ""  # why presim does not know the types, in a sentence
 
     @property

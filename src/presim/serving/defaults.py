@@ -24,6 +24,9 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
     explicit = {name: value for name, value in fields.items() if value is not None}
     plain = Plan(**explicit)
+    if "cache" not in explicit and _takes_cache_type(plain, model):
+        explicit["cache"] = model.checkpoint.cache
+        plain = dataclasses.replace(plain, cache=model.checkpoint.cache)
     if not is_asynchronous(plain.kernels, plain.engine_version):
         plain = dataclasses.replace(plain, async_scheduling=False)
     engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
@@ -32,6 +35,11 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     if plan.kernels == "sglang" and "max_num_seqs" in engine_defaults:
         return dataclasses.replace(plan, max_num_seqs=_sglang_sequences(plan, model, gpu))
     return plan
+
+
+def _takes_cache_type(plan: Plan, model: Model) -> bool:
+    """Whether the engine keeps keys and values as the checkpoint says: all do so with ModelOpt's, vLLM with others."""
+    return plan.as_published and (plan.kernels == "vllm" or model.checkpoint.method == "modelopt")
 
 
 def sentence(plan: Plan, gpu: Gpu) -> str | None:

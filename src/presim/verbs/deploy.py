@@ -52,8 +52,10 @@ def decide(question: Question, say: Say = str) -> Decision:
     Raises:
         InputError: no plan can serve such requests, for another reason than memory.
     """
-    load, demand, space = question.load, question.demand, question.space
-    model = find(question.word)
+    load, demand, model = question.load, question.demand, find(question.word)
+    space = question.space
+    if not space.caches:
+        space = dataclasses.replace(space, caches=(model.checkpoint.cache,))
     tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
     longest = int((load.workload.prompt + load.workload.output).max())
     say("estimating plans")

@@ -44,7 +44,7 @@ class Space:
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
     disaggregated: bool = True
-    caches: tuple[Cache, ...] = ("bf16",)
+    caches: tuple[Cache, ...] = ("bf16",)  # empty: `verbs.deploy.decide` takes the checkpoint's
     dps: tuple[int, ...] = (1, 2, 4, 8, 16)  # data-parallel ranks, which share experts; 1 for models without
     drafting: Drafting | None = None
     engine_version: str | None = None

@@ -149,6 +149,6 @@ def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue
     assert ranked.best.trial is not None
     deployment = ranking.deployment_of(ranked.best.point)
     assert ranked.best.trial.rate == ranking.STEADY * (queue_rate(deployment, load) or 0)
-    longer = sustainable_rate(deployment, load.workload)  # of requests in all seats, although memory holds fewer
-    assert ranked.best.trial.rate == pytest.approx(ranking.STEADY * (longer or 0), rel=0.02)
+    longer = sustainable_rate(deployment, load.workload)  # by completions, which waves of equal requests make uneven
+    assert ranked.best.trial.rate == pytest.approx(ranking.STEADY * (longer or 0), rel=0.06)
     assert texts[0].startswith("simulating 1 x h100-sxm TP1 ")
