@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.deployment import Deployment, sustainable_rate
+from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.workloads.workload import Workload, make
 
@@ -112,21 +112,6 @@ def judge(served: Served, slo: Slo, rate: float) -> Trial:
     figures |= {f"p99_{name}_ms": float(np.percentile(column, 99)) for name, column in values.items()}
     figures |= {f"{slo.statistics[name]}_{name}_ms": figure for name, figure in limited.items()}
     return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
-
-
-def queue_rate(deployment: Deployment, load: Load) -> float | None:
-    """Requests/s from which on queues grow without end; None if too few requests end to tell."""
-    return sustainable_rate(deployment, load.workload, seats=_seats(deployment, load.workload))
-
-
-def _seats(deployment: Deployment, workload: Workload) -> int | None:
-    """Requests that engines which decode run at a time; None where shared prefixes make room for more."""
-    if len(workload.segments):
-        return None
-    limits = deployment.engine.limits
-    tokens = float(workload.prompt.mean() + workload.output.mean() / 2)  # a request has half of its output, in the mean
-    room = (limits.num_gpu_blocks - 1) // limits.pages(max(round(tokens), 1))
-    return min(limits.max_num_seqs, max(room, 1)) * deployment.replicas * deployment.engine.plan.dp
 
 
 def largest(run: Callable[[float], Trial], guess: float, lowest: float, least: float = 0.0) -> Trial:

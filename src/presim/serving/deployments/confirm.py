@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, largest, queue_rate, trial
-from presim.serving.deployments.deployment import STEADY
+from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, largest, trial
+from presim.serving.deployments.deployment import STEADY, sustainable_rate
 from presim.serving.deployments.ranking import Outcome, deployment_of
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
@@ -43,7 +43,7 @@ def confirmed(outcome: Outcome, load: Load) -> Confirmed:
     settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
     names = mean.figures
     ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
-    grows_from = queue_rate(deployment, load) or rate
+    grows_from = sustainable_rate(deployment, load.workload) or rate
     slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, STEADY * grows_from) for sign in (1, -1))
     return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), grows_from)
 

@@ -283,17 +283,12 @@ def predict(
     )  # fmt: skip
 
 
-def sustainable_rate(
-    deployment: Deployment, workload: Workload, seed: int = 0, *, seats: int | None = None
-) -> float | None:
-    """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions.
-
-    ``seats``: requests that run at a time, where it is known; the fewer, the sooner the throughput is steady.
-    """
+def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
+    """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions."""
     fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, no failures
-    most = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
-    count = _WAVES * most if seats is None else min(max(_WAVES * seats, _FEWEST_PROBED), _WAVES * most)
-    served = simulate(workload.first(_MOST_PROBED).at_once(min(count, 8 * _MOST_PROBED)), fleet)
+    seats = _WAVES * sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    count = min(seats, max(_WAVES * _running(deployment, workload), _FEWEST_PROBED), 8 * _MOST_PROBED)
+    served = simulate(workload.first(_MOST_PROBED).at_once(count), fleet)
     finish_times = np.sort(served.last[served.finished])
     if len(finish_times) < 8:
         return None
@@ -301,7 +296,7 @@ def sustainable_rate(
     span = float(finish_times[last] - finish_times[first]) / 1e9
     if span <= 0:
         return None
-    if seats is not None and deployment.engine.plan.drafting is None:
+    if deployment.engine.plan.drafting is None:
         decoded = _decoded(served, int(finish_times[first]), int(finish_times[last]))
         per_request = (
             float(served.workload.output[served.finished].mean()) - 1
@@ -309,6 +304,15 @@ def sustainable_rate(
         if decoded and per_request > 0:
             return decoded / per_request / span
     return (last - first) / span
+
+
+def _running(deployment: Deployment, workload: Workload) -> int:
+    """Requests that engines which decode run at a time at most, whatever prompts share."""
+    limits = deployment.engine.limits
+    shared = float((workload.segment_first[1:] - workload.segment_first[:-1]).mean() * workload.segment_tokens)
+    tokens = float(workload.prompt.mean() + workload.output.mean() / 2)  # a request has half of its output, in the mean
+    room = (limits.num_gpu_blocks - 1) // limits.pages(max(round(tokens - shared), 1))
+    return min(limits.max_num_seqs, max(room, 1)) * deployment.replicas * deployment.engine.plan.dp
 
 
 def _decoded(served: Served, begin_ns: int, end_ns: int) -> int:

@@ -15,9 +15,9 @@ from typing import Literal
 from presim.errors import reason_of
 from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, queue_rate, trial
+from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment import STEADY, Deployment
+from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
 
 Say = Callable[[str], object]  # told what is being done
@@ -176,7 +176,7 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
 
     @functools.cache
     def grows_from() -> float:
-        return STEADY * (queue_rate(deployment, load) or guess)
+        return STEADY * (sustainable_rate(deployment, load.workload) or guess)
 
     try:
         if load.slo.bounds:

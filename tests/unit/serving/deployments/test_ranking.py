@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from presim.serving.answer import metrics
 from presim.serving.deployments import ranking
-from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, judge, largest, load_of, queue_rate, trial
+from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, judge, largest, load_of, trial
 from presim.serving.deployments.deployment import Deployment, predict, sustainable_rate
 from presim.serving.deployments.search import Found, Space, excess, search
 from presim.serving.engines.simulate import simulate
@@ -148,7 +149,21 @@ def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue
     assert ranked.best is not None
     assert ranked.best.trial is not None
     deployment = ranking.deployment_of(ranked.best.point)
-    assert ranked.best.trial.rate == ranking.STEADY * (queue_rate(deployment, load) or 0)
-    longer = sustainable_rate(deployment, load.workload)  # by completions, which waves of equal requests make uneven
-    assert ranked.best.trial.rate == pytest.approx(ranking.STEADY * (longer or 0), rel=0.06)
+    assert ranked.best.trial.rate == ranking.STEADY * (sustainable_rate(deployment, load.workload) or 0)
     assert texts[0].startswith("simulating 1 x h100-sxm TP1 ")
+
+
+def test_prefill_apart_sustains_what_it_serves_without_a_growing_queue() -> None:
+    """Requests of one length that begin together end together, too; their tokens come evenly."""
+    slo = metrics.slo_of([])
+    space = Space(("h100-sxm",), tps=(1,), pps=(1,), budgets=(2048,), most_gpus=3)
+    workload = generate(Recipe(3000, Lengths(1024), Lengths(256), rate=1.0))
+    points = search(find("llama3-8b"), space, 1024, 256, slo).points
+    apart = next(point for point in points if (point.prefill_replicas, point.replicas) == (2, 1))
+    deployment = ranking.deployment_of(apart)
+    rate = sustainable_rate(deployment, workload)
+    assert rate is not None
+    for share, is_steady in ((0.95, True), (1.25, False)):
+        stays = metrics.latencies_ms(simulate(workload.scaled(share * rate), deployment.fleet()))["e2el"]
+        quarters = [float(part.mean()) for part in np.array_split(stays, 4)]
+        assert (quarters[2] < 1.2 * quarters[1]) == is_steady
