@@ -79,6 +79,24 @@ class Deployment:
         prefill_gpus = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
         return self.engine.plan.gpus * self.replicas + prefill_gpus
 
+    @property
+    def gpu_ids(self) -> str:
+        """GPUs of engines that prefill, where they are others, and of those that decode."""
+        own = self.engine.cluster.gpu.id
+        other = self.prefill.cluster.gpu.id if self.prefill else own
+        return own if other == own else f"{other} and {own}"
+
+    @property
+    def power_w(self) -> float | None:
+        """Power limit of a GPU, in the mean over all; None: that of some is not known."""
+        own_gpus = self.engine.plan.gpus * self.replicas
+        limits = [(self.engine.cluster.gpu.power_w, own_gpus)]
+        if self.prefill is not None:
+            limits.append((self.prefill.cluster.gpu.power_w, self.gpus - own_gpus))
+        if not all(watts for watts, _ in limits):
+            return None
+        return sum(watts * gpus for watts, gpus in limits if watts) / self.gpus
+
     def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0, prefill: float = 1.0) -> Fleet:
         """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica.
 
