@@ -48,9 +48,9 @@ def deployment_of(model: str, options: dict[str, Any], *, quiet: bool = False) -
         first_plan = _with_its_defaults(first_plan, shape, choose_cluster(**first_options, world_size=1).gpu)
     all_gpus = replicas * plan.gpus + first * first_plan.gpus
 
-    def engine(plan: Plan, chosen: dict[str, Any]) -> Any:
+    def engine(plan: Plan, options_of_cluster: dict[str, Any]) -> Any:
         gpus = max(all_gpus, plan.gpus) if described.network else plan.gpus
-        composed_engine = build(shape, plan, choose_cluster(**chosen, world_size=gpus), over, prices)
+        composed_engine = build(shape, plan, choose_cluster(**options_of_cluster, world_size=gpus), over, prices)
         if options["steps"] == "composed":
             return composed_engine
         with progress(quiet) as say:

@@ -210,10 +210,12 @@ def screen(report: dict[str, Any]) -> RenderableType:
     )
     copies = f"{deployment['replicas']} replica{'s' if deployment['replicas'] > 1 else ''}"
     if deployment["prefill_replicas"]:
-        where = deployment.get("prefill_gpu")
-        other = f" on {where}" if where and where != deployment["gpu"] else ""
-        own = f" on {deployment['gpu']}" if other else ""
-        copies = f"{deployment['prefill_replicas']} prefill{other} and {deployment['replicas']} decode replicas{own}"
+        prefill_gpu = deployment.get("prefill_gpu")
+        on_other = f" on {prefill_gpu}" if prefill_gpu and prefill_gpu != deployment["gpu"] else ""
+        on_gpu = f" on {deployment['gpu']}" if on_other else ""
+        copies = (
+            f"{deployment['prefill_replicas']} prefill{on_other} and {deployment['replicas']} decode replicas{on_gpu}"
+        )
     lines = [
         title,
         Text(f"{copies}, {deployment['router']}; {report['workload']['name']}"),

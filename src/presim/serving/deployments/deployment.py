@@ -82,9 +82,9 @@ class Deployment:
     @property
     def gpu_ids(self) -> str:
         """GPUs of engines that prefill, where they are others, and of those that decode."""
-        own = self.engine.cluster.gpu.id
-        other = self.prefill.cluster.gpu.id if self.prefill else own
-        return own if other == own else f"{other} and {own}"
+        gpu_id = self.engine.cluster.gpu.id
+        prefill_id = self.prefill.cluster.gpu.id if self.prefill else gpu_id
+        return gpu_id if prefill_id == gpu_id else f"{prefill_id} and {gpu_id}"
 
     @property
     def power_w(self) -> float | None:
@@ -335,9 +335,9 @@ def _running(deployment: Deployment, workload: Workload) -> int:
 
 def _decoded(served: Served, begin_ns: int, end_ns: int) -> int:
     """Tokens of decodes between two times: unlike requests that end, they come evenly where requests began together."""
-    ends = served.steps[:, LOG_END]
-    inside = served.steps[(ends > begin_ns) & (ends <= end_ns)]
-    return int((inside[:, LOG_TOKENS] - inside[:, LOG_PREFILL]).sum())
+    step_end_ns = served.steps[:, LOG_END]
+    steps = served.steps[(step_end_ns > begin_ns) & (step_end_ns <= end_ns)]
+    return int((steps[:, LOG_TOKENS] - steps[:, LOG_PREFILL]).sum())
 
 
 def largest_rate(

@@ -23,8 +23,8 @@ def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, 
     """
     cluster = decode.cluster
     if prefill is None or not cluster.network:
-        others = [prefill] if prefill is not None and prefill.cluster.gpu.id != cluster.gpu.id else []
-        return min(map(_ports_bytes_per_s, (decode, *others)))
+        senders_elsewhere = [prefill] if prefill is not None and prefill.cluster.gpu.id != cluster.gpu.id else []
+        return min(map(_ports_bytes_per_s, (decode, *senders_elsewhere)))
     first_gpus = prefill_engines * prefill.plan.gpus
     topology = topology_of(_of_size(cluster, first_gpus + decode_engines * decode.plan.gpus), cluster.network)
     pairs, senders = min(prefill_engines, decode_engines), min(prefill.plan.tp, decode.plan.tp)

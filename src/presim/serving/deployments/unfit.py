@@ -96,19 +96,19 @@ def _layouts(
 
 def _remedies(model: Model, space: Space, longest: int, shapes: list[tuple[int, int]]) -> Iterator[str]:
     """Sentences: more of the same GPUs, weights of fewer bits, a GPU with more memory."""
-    own = [catalogue.gpu(name) for name in space.gpus]
-    more = [shape for shape in itertools.product(_SIZES, _SIZES) if shape[0] * shape[1] > space.most_gpus]
-    larger = _fitting(_layouts(model, space, longest, own, more, space.weights))
+    asked_gpus = [catalogue.gpu(name) for name in space.gpus]
+    larger_shapes = [shape for shape in itertools.product(_SIZES, _SIZES) if shape[0] * shape[1] > space.most_gpus]
+    larger = _fitting(_layouts(model, space, longest, asked_gpus, larger_shapes, space.weights))
     if larger is not None:
         yield f"More GPUs: --max-gpus {larger.gpus} allows {larger.text}, which has room."
     fewer = _fitting(
-        _layouts(model, space, longest, own, shapes, [kind for kind in _FEWER_BITS if kind not in space.weights])
+        _layouts(model, space, longest, asked_gpus, shapes, [kind for kind in _FEWER_BITS if kind not in space.weights])
     )
     if fewer is not None:
         yield f"Fewer bits: a checkpoint for --weights {fewer.plan.weights} allows {fewer.text}, which has room."
-    most_bytes = max(gpu.memory_bytes for gpu in own)
-    others = [gpu for gpu in catalogue.gpus() if gpu.vendor == "nvidia" and gpu.memory_bytes > most_bytes]
-    other = _fitting(_layouts(model, space, longest, others, shapes, space.weights))
+    most_bytes = max(gpu.memory_bytes for gpu in asked_gpus)
+    larger_gpus = [gpu for gpu in catalogue.gpus() if gpu.vendor == "nvidia" and gpu.memory_bytes > most_bytes]
+    other = _fitting(_layouts(model, space, longest, larger_gpus, shapes, space.weights))
     if other is not None:
         yield f"Another GPU: --gpu {other.gpu.id} allows {other.text}, which has room."
 
