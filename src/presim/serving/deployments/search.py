@@ -28,6 +28,7 @@ from presim.serving.weight_types import typed
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
+SEQUENCES = 1024  # of an engine at most: vLLM's default from 70 GiB of memory on
 _RATIOS = tuple(itertools.product((1, 2, 3, 4), (1, 2, 3, 4)))  # engines that prefill, and that decode
 _SLACK = 0.9  # of what prefill engines can take: their queue needs some
 
@@ -138,7 +139,7 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             drafting=space.drafting,
             engine_version=space.engine_version,
             max_num_batched_tokens=budget,
-            max_num_seqs=1024,
+            max_num_seqs=SEQUENCES,
             max_model_len=min(longest, model.longest),
             kernels=name,
         )

@@ -10,8 +10,7 @@ from presim.errors import PresimError
 from presim.hardware import Gpu, catalogue
 from presim.models.description import Model
 from presim.serving import weight_types
-from presim.serving.defaults import with_defaults
-from presim.serving.deployments.search import Space, is_of_checkpoint
+from presim.serving.deployments.search import SEQUENCES, Space, is_of_checkpoint
 from presim.serving.plan import Plan, Weights
 from presim.serving.steps.memory import room
 from presim.units import GIB
@@ -77,17 +76,22 @@ def _layouts(
     for gpu, (tp, pp), kind, cache, engine in words:
         if kind is not None and kind != "int4" and gpu.peak(kind) is None:
             continue
-        if kind in space.weights and None in space.weights and kind and is_of_checkpoint(model, kind):
+        if kind is not None and {kind, None} <= {*space.weights} and is_of_checkpoint(model, kind):
             continue
-        fields = {"tp": tp, "pp": pp, "cache": cache, "kernels": engine, "drafting": space.drafting}
-        fields |= {"max_num_batched_tokens": min(space.budgets), "max_model_len": min(longest, model.longest)}
+        plan = Plan(
+            tp=tp,
+            pp=pp,
+            cache=cache,
+            drafting=space.drafting,
+            max_num_batched_tokens=min(space.budgets),
+            max_num_seqs=SEQUENCES,
+            max_model_len=min(longest, model.longest),
+            kernels=engine,
+        )
         try:
-            plan = weight_types.typed(Plan(**fields), model, kind, None)
+            plan = weight_types.typed(plan, model, kind, None)
             plan.check(model)
             weight_types.check(model, plan, gpu)
-            plan = dataclasses.replace(
-                plan, gpu_memory_utilization=with_defaults(fields, model, gpu).gpu_memory_utilization
-            )
             needed_bytes, missing_bytes = room(model, plan, gpu, longest)
         except PresimError:
             continue
