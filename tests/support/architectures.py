@@ -29,7 +29,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "Lfm2Moe": {"layer_types": ["conv", "full_attention"] * 16},
     "LongcatFlash": {"num_layers": 4, "zero_expert_num": 0},  # the class has rows of weights for these
     "HunYuanDenseV1": {"head_dim": 128},
-    "HunYuanMoEV1": {"head_dim": 128},
+    "HunYuanMoEV1": {"head_dim": 128, "num_experts": 16},
 }  # fmt: skip
 
 

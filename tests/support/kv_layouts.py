@@ -11,8 +11,10 @@ import math
 import sys
 from typing import Any
 
+from presim.models.description import Model
+from presim.models.layers import Compressed, Indexer, Layer
 from presim.serving.kv.groups import block_tokens_for
-from presim.serving.kv.layers import KvLayer, every_layer, runs
+from presim.serving.kv.layers import KvLayer, every_layer, kv_layers, runs
 
 LENGTH = 131072
 IN_FLIGHT = 16384
@@ -38,6 +40,18 @@ def _state(state_bytes: int, heads: int = 1) -> KvLayer:
 
 def _repeated(pattern: list[KvLayer], times: int, rest: tuple[KvLayer, ...] = ()) -> tuple[KvLayer, ...]:
     return runs([*pattern * times, *rest])
+
+
+def _compressed(ratios: list[int]) -> list[KvLayer]:
+    """DeepSeek-V4's, as its `compress_ratios` say; those of 4 tokens have an indexer."""
+    layers = [_attends(ratio) for ratio in ratios]
+    model = Model("", "", "", 1, 1, LENGTH, tuple(layers), tuple(range(len(layers))), ())
+    return list(kv_layers(model))
+
+
+def _attends(ratio: int) -> Layer:
+    indexer = Indexer(64, 128, 512) if ratio == 4 else None
+    return Layer((Compressed(64, 512, 1024, 8, 1024, 128, ratio, indexer),), (), ())
 
 
 _GEMMA3 = [_attention(16, 128, 1024)] * 5 + [_attention(16, 128)]
@@ -81,6 +95,8 @@ LAYOUTS: dict[str, Layout] = {
     "windows whose page does not divide": Layout(_repeated([_attention(3, 128, 512), _attention(8, 128)], 8)),
     "two windows": Layout(_repeated([_attention(8, 64, 128), _attention(8, 64, 512), _attention(8, 64)], 6)),
     "pure states": Layout((dataclasses.replace(_state(1 << 20), count=48),)),
+    "deepseek-v4-flash": Layout(runs(_compressed([0, 0, *[4, 128] * 20, 4]))),
+    "deepseek-v4-pro": Layout(runs(_compressed([128, 128, *[4, 128] * 29, 4]))),
     "kimi-linear-48b": Layout(
         _repeated(
             [_state(32 * 128 * 128 * 4 + 3 * 12288 * 2, 32)] * 3 + [KvLayer("latent", 1152)],
@@ -100,6 +116,7 @@ def vllm_answer(layout: Layout) -> dict[str, Any]:
         FullAttentionSpec,
         MambaSpec,
         MLAAttentionSpec,
+        SlidingWindowMLASpec,
         SlidingWindowSpec,
         UniformTypeKVCacheSpecs,
     )
@@ -118,6 +135,12 @@ def vllm_answer(layout: Layout) -> dict[str, Any]:
                 page_size_padded=page,
                 mamba_cache_mode="align",
             )
+        if layer.page_bytes:
+            packed = {"block_size": layer.page_tokens, "num_kv_heads": 1, "dtype": torch.uint8, "head_size": 1}
+            packed |= {"page_size_padded": layer.page_bytes, "model_version": "deepseek_v4"}
+            if layer.window:
+                return SlidingWindowMLASpec(**packed, sliding_window=layer.window)
+            return MLAAttentionSpec(**packed)
         dtype = torch.bfloat16
         if layer.kind == "latent":
             return MLAAttentionSpec(block_size=block, num_kv_heads=1, head_size=layer.token_bytes // 2, dtype=dtype)
@@ -129,6 +152,8 @@ def vllm_answer(layout: Layout) -> dict[str, Any]:
             return ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
         return FullAttentionSpec(**common)
 
+    is_packed = any(layer.page_bytes for layer in layout.layers)
+    _Config.cache_config.layout = KVCacheLayout.BLNHC if is_packed else KVCacheLayout.LBNHC
     config = _Config()
     specs = {f"{number}": spec(layer) for number, layer in enumerate(every_layer(layout.layers))}
     groups = planning.get_kv_cache_groups(config, specs)  # type: ignore[arg-type]
@@ -142,7 +167,7 @@ def vllm_answer(layout: Layout) -> dict[str, Any]:
     return {
         "groups": sorted([sorted(map(int, group.layer_names)) for group in groups]),
         "block_tokens": sorted({group.kv_cache_spec.block_size for group in groups}),
-        "page_bytes": planning._get_kv_cache_bytes_per_block(groups, KVCacheLayout.LBNHC),
+        "page_bytes": planning._get_kv_cache_bytes_per_block(groups, config.cache_config.layout),
         "pages": pages,
     }
 
@@ -162,12 +187,11 @@ class _Config:
 
     class cache_config:
         mamba_cache_mode = "align"
+        layout: Any = None
 
-        @staticmethod
-        def get_resolved_kv_cache_layout() -> Any:
-            from vllm.v1.kv_cache_layout import KVCacheLayout
-
-            return KVCacheLayout.LBNHC
+        @classmethod
+        def get_resolved_kv_cache_layout(cls) -> Any:
+            return cls.layout
 
     class attention_config:
         hisparse_config = None

@@ -85,6 +85,15 @@ PUBLISHED: dict[str, tuple[Config, float, float]] = {
         },
         400, 192,
     ),
+    "openbmb/MiniCPM3-4B": (  # vLLM keeps keys and values of each head
+        {
+            "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "hidden_size": 2560,
+            "intermediate_size": 6400, "num_hidden_layers": 62, "num_attention_heads": 40, "num_key_value_heads": 40,
+            "q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64,
+            "vocab_size": 73448, "max_position_embeddings": 32768, "tie_word_embeddings": True,
+        },
+        4.07, 930,
+    ),
     "baidu/ERNIE-4.5-21B-A3B-PT": (
         {
             "architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "hidden_size": 2560,

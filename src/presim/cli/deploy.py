@@ -53,7 +53,11 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 )
 @click.option("--engine-version", metavar="VERSION", help="Version of the engine; default: the newest that is known.")
 @click.option(
-    "--kv", "caches", multiple=True, type=click.Choice(("bf16", "fp8")), help="KV types to try; default: bf16."
+    "--kv",
+    "caches",
+    multiple=True,
+    type=click.Choice(("bf16", "fp8")),
+    help="KV types to try; default: the checkpoint's.",
 )
 @click.option(
     "--speculative", type=click.Choice(("mtp", "ngram")), help="Speculative decoding by vLLM without another model."
@@ -148,7 +152,7 @@ def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
         most_gpus=options["max_gpus"] or min(options["total_gpus"] or _MOST_GPUS, _MOST_GPUS),
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
-        caches=options["caches"] or ("bf16",),
+        caches=options["caches"],
         drafting=drafting_of(options["speculative"], options["draft_tokens"], options["acceptance"], None),
         engine_version=options["engine_version"],
         cached=options["shared_prefix"] // 16 * 16,

@@ -41,8 +41,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--lengths --prompts --samples --prompt-tokens --response --values --draws --collective --bytes --together"
     ),
     "Fleet": (
-        "--replicas --prefill-replicas --prefill-tp --router --no-disaggregation --autoscale --scale-on --scale-target "
-        "--scale-interval --cooldown --start-up --drain --on-failure --detect"
+        "--replicas --prefill-replicas --prefill-tp --prefill-gpu --router --no-disaggregation --autoscale "
+        "--scale-on --scale-target --scale-interval --cooldown --start-up --drain --on-failure --detect"
     ),
     "Goal": "--slo --slo-percentile --objective --spare --max-days",
     "Search": (

@@ -40,20 +40,49 @@ def deployment_of(model: str, options: dict[str, Any], *, quiet: bool = False) -
     prices = tuple(map(Path, options["prices"]))
     life = _life(options)
     replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
-    first = options["prefill_replicas"]
+    first, first_gpu = options["prefill_replicas"], options.pop("prefill_gpu", None)
     first_plan = dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)
+    first_options = cluster_options
+    if first_gpu is not None:
+        first_options = _of_other_gpu(cluster_options, first_gpu, first)
+        first_plan = _with_its_defaults(first_plan, shape, choose_cluster(**first_options, world_size=1).gpu)
     all_gpus = replicas * plan.gpus + first * first_plan.gpus
 
-    def engine(plan: Plan) -> Any:
+    def engine(plan: Plan, options_of_cluster: dict[str, Any]) -> Any:
         gpus = max(all_gpus, plan.gpus) if described.network else plan.gpus
-        composed_engine = build(shape, plan, choose_cluster(**cluster_options, world_size=gpus), over, prices)
+        composed_engine = build(shape, plan, choose_cluster(**options_of_cluster, world_size=gpus), over, prices)
         if options["steps"] == "composed":
             return composed_engine
         with progress(quiet) as say:
             return engine_with_steps(composed_engine, config, options["steps"], say)
 
-    prefill = engine(first_plan) if first else None
-    return Deployment(engine(plan), replicas, options["router"], prefill, first, life)
+    prefill = engine(first_plan, first_options) if first else None
+    return Deployment(engine(plan, cluster_options), replicas, options["router"], prefill, first, life)
+
+
+def _of_other_gpu(cluster_options: dict[str, Any], gpu: str, prefill_replicas: int) -> dict[str, Any]:
+    """Options of the cluster of prefill engines on another GPU, in its own usual node."""
+    from presim.errors import InputError
+
+    if not prefill_replicas:
+        raise InputError("--prefill-gpu is of engines that only prefill: say how many with --prefill-replicas")
+    if cluster_options["cluster"] is not None or cluster_options["node"] is not None:
+        raise InputError(
+            "--prefill-gpu takes its GPU's own node: name the other GPU by --gpu, without --cluster or --node"
+        )
+    return {**cluster_options, "gpu": gpu}
+
+
+def _with_its_defaults(plan: Plan, model: Model, gpu: Gpu) -> Plan:
+    """The plan with its engine's defaults for another GPU, where the user left them to the engine."""
+    import dataclasses
+
+    from presim.serving.defaults import with_defaults
+
+    names = [field.name for field in dataclasses.fields(plan)]
+    return with_defaults(
+        {name: getattr(plan, name) for name in names if name not in (*plan.defaulted, "defaulted")}, model, gpu
+    )
 
 
 def _life(options: dict[str, Any]) -> Life | None:

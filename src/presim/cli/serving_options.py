@@ -33,7 +33,10 @@ ENGINE = (
         help="Data type of experts' weights; default: as --weights or the checkpoint.",
     ),
     click.option(
-        "--kv", "cache", type=click.Choice(("bf16", "fp8", "int8")), default="bf16", show_default=True, help="KV cache."
+        "--kv",
+        "cache",
+        type=click.Choice(("bf16", "fp8", "int8")),
+        help="KV cache; default: what the checkpoint says, else bf16.",
     ),
     click.option(
         "--kernels",

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -81,7 +81,21 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
         order.append(types_by_kind[kind, types])
     typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
     notes = (*model.notes, *_approximations(quantization, method))
-    return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, method, file), notes=notes)
+    summary = msgspec.structs.replace(_summary(typed_model, method, file), cache=_cache(quantization, method))
+    return msgspec.structs.replace(typed_model, checkpoint=summary, notes=notes)
+
+
+def _cache(quantization: Mapping[str, Any], method: str) -> Literal["bf16", "fp8"]:
+    """The type of keys and values that vLLM 0.33 takes from a checkpoint (`get_kv_cache_quant_algo_string`)."""
+    scheme = quantization.get("kv_cache_scheme")
+    if method == "modelopt":
+        scheme = scheme or quantization.get("kv_cache_quant_algo")
+    elif method != "compressed-tensors":
+        return "bf16"
+    if isinstance(scheme, Mapping):
+        is_fp8 = scheme.get("num_bits") == 8 and scheme.get("type") == "float" and not scheme.get("dynamic")
+        return "fp8" if is_fp8 else "bf16"
+    return "fp8" if str(scheme).upper() == "FP8" else "bf16"
 
 
 def _approximations(quantization: Mapping[str, Any], method: str) -> Iterator[str]:

@@ -22,6 +22,8 @@ from presim.models.layers import (
     WeightType,
 )
 
+UNLIMITED = 1 << 24  # tokens of a model that states no limit: engines take any --max-model-len for it
+
 
 class Checkpoint(msgspec.Struct, frozen=True):
     """Types of a checkpoint's weights, by what most of them have; each has its own (`Weight.stored`)."""
@@ -30,6 +32,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     experts: WeightType | None = None  # of routed experts; None: the same
     method: str = ""  # by its own name, e.g. compressed-tensors; empty: not quantised
     origin: str = ""  # what says so
+    cache: Literal["bf16", "fp8"] = "bf16"  # of keys and values, unless the engine is told otherwise
     problem: str = ""  # why presim does not know the types, in a sentence
 
     @property
@@ -52,6 +55,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
     order: tuple[int, ...]  # of each layer: index of its kind
     outside: tuple[Weight, ...]  # embeddings, logits unless tied, norms, encoders of images and sound
     tied: bool = False
+    default_length: int = 0  # tokens that engines take unless told otherwise; 0: `longest`
     state_type: Literal["bf16", "float32"] = "bf16"  # of recurrent states
     checkpoint: Checkpoint = Checkpoint()
     notes: tuple[str, ...] = ()  # what of the config or the model is not described, in sentences

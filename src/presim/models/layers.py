@@ -73,10 +73,13 @@ class Latent(msgspec.Struct, frozen=True, tag="latent"):
     value: int
     indexer: Indexer | None = None
     sparse_keys: int = 0  # keys that a query attends to, chosen by this layer's indexer or an earlier one's; 0: all
+    expanded: bool = False  # vLLM keeps keys and values of each head instead, values padded to keys (MiniCPM3)
 
     @property
     def token_elements(self) -> int:
         """Elements that the layer keeps of a token, the indexer's key among them."""
+        if self.expanded:
+            return 2 * self.heads * (self.nope + self.rope)
         return self.rank + self.rope + (self.indexer.dim if self.indexer else 0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from presim.hardware import Gpu
 from presim.models.description import Model
+from presim.serving.kv.startup import asked_length
 from presim.serving.plan import Plan
 from presim.serving.versions import NEWEST, is_asynchronous
 from presim.units import GIB
@@ -23,6 +24,9 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
     explicit = {name: value for name, value in fields.items() if value is not None}
     plain = Plan(**explicit)
+    if "cache" not in explicit and _takes_cache_type(plain, model):
+        explicit["cache"] = model.checkpoint.cache
+        plain = dataclasses.replace(plain, cache=model.checkpoint.cache)
     if not is_asynchronous(plain.kernels, plain.engine_version):
         plain = dataclasses.replace(plain, async_scheduling=False)
     engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
@@ -31,6 +35,11 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     if plan.kernels == "sglang" and "max_num_seqs" in engine_defaults:
         return dataclasses.replace(plan, max_num_seqs=_sglang_sequences(plan, model, gpu))
     return plan
+
+
+def _takes_cache_type(plan: Plan, model: Model) -> bool:
+    """Whether the engine keeps keys and values as the checkpoint says: all do so with ModelOpt's, vLLM with others."""
+    return plan.as_published and (plan.kernels == "vllm" or model.checkpoint.method == "modelopt")
 
 
 def sentence(plan: Plan, gpu: Gpu) -> str | None:
@@ -97,8 +106,7 @@ def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
 
     memory = lay_out(model, plan, gpu)
     tokens = memory.blocks * plan.block_size
-    longest = plan.max_model_len if plan.max_model_len and plan.max_model_len > 0 else model.longest
-    return max(min(max(min(int(tokens / longest * 512), 4096), 2048), tokens // 2), 1)
+    return max(min(max(min(int(tokens / asked_length(model, plan) * 512), 4096), 2048), tokens // 2), 1)
 
 
 def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from presim.models.description import Model
 from presim.models.layers import Attention, Cached, Compressed, Indexer, Latent, Recurrent
+from presim.serving.kv import compressed
 from presim.serving.plan import Cache
 
 StateType = Literal["bf16", "float32"]
@@ -17,9 +18,9 @@ def token_bytes(mixer: Cached, cache: Cache, architecture: str, tp: int = 1) -> 
     if isinstance(mixer, Latent):
         if mixer.sparse_keys:
             return _sparse_token_bytes(mixer, cache, architecture)
-        return mixer.token_elements * size
+        return mixer.token_elements * size // (tp if mixer.expanded else 1)
     if isinstance(mixer, Compressed):
-        return round(mixer.token_elements * size)
+        return compressed.token_bytes(mixer)
     heads = max(mixer.kv_heads // tp, 1)
     if mixer.reuses_cache:
         return 0
@@ -66,4 +67,6 @@ def model_state_bytes(model: Model) -> int:
 
 def kv_heads(mixer: Cached) -> int:
     """Heads over which ranks divide what is kept; 1: every rank keeps all of it."""
+    if isinstance(mixer, Latent) and mixer.expanded:
+        return mixer.heads
     return mixer.kv_heads if isinstance(mixer, Attention) else 1

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from presim.errors import InputError
 from presim.serving.deployments import record, search
 from presim.serving.deployments.advice import advice, shortfall
 from presim.serving.deployments.answer import Answer, answer
@@ -13,6 +14,7 @@ from presim.serving.deployments.capacity import Load
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Ranking, Say, deployment_of, rank
 from presim.serving.deployments.search import Found, Space
+from presim.serving.deployments.unfit import misfit
 from presim.serving.launching.bench import benchmark
 from presim.serving.launching.folder import DeploymentFolder, write
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
@@ -48,14 +50,21 @@ def decide(question: Question, say: Say = str) -> Decision:
     """Search, simulate and confirm the deployments of a question; ``say`` is told what is being done.
 
     Raises:
-        InputError: no plan can serve such requests.
+        InputError: no plan can serve such requests, for another reason than memory.
     """
-    load, demand, space = question.load, question.demand, question.space
-    model = find(question.word)
+    load, demand, model = question.load, question.demand, find(question.word)
+    space = question.space
+    if not space.caches:
+        space = dataclasses.replace(space, caches=(model.checkpoint.cache,))
     tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
     longest = int((load.workload.prompt + load.workload.output).max())
     say("estimating plans")
-    estimated = search.search(model, space, *tokens, load.slo, longest=longest)
+    try:
+        estimated = search.search(model, space, *tokens, load.slo, longest=longest)
+    except InputError:
+        if (lacking := misfit(model, space, longest)) is None:
+            raise
+        return Decision(question, Ranking((), 0, False), None, record.of_misfit(lacking, load.slo))
     ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand, say)
     say("confirming the best plans by further draws of the load")
     best = None if ranking.partial else answer(ranking, load, demand)

@@ -12,6 +12,7 @@ from presim.hardware import catalogue
 from presim.models import checkpoint
 from presim.models.description import Model
 from presim.serving import weight_types
+from presim.serving.defaults import with_defaults
 from presim.serving.model import find
 from presim.serving.plan import Plan
 
@@ -138,3 +139,29 @@ def test_an_engine_that_does_not_load_the_method_is_refused() -> None:
     model = checkpoint.read(find(DENSE), tensors(group(8, "int", True)), "config.json")
     with pytest.raises(InputError, match="which trtllm does not load; use --kernels vllm or sglang"):
         weight_types.typed(Plan(kernels="trtllm"), model, None, None)
+
+
+_FP8_SCHEME = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "cache"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": _FP8_SCHEME}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None}, "bf16"),
+        ({"quant_method": "fp8", "kv_cache_scheme": _FP8_SCHEME}, "bf16"),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {**_FP8_SCHEME, "dynamic": True}},
+            "bf16",
+        ),
+    ],
+)
+def test_a_checkpoint_says_how_keys_and_values_are_kept(quantization: dict[str, Any], cache: str) -> None:
+    """Unless the user does; SGLang follows ModelOpt's alone."""
+    model = checkpoint.read(find("llama3-8b"), quantization, "config.json")
+    gpu = catalogue.gpu("h100-sxm")
+    assert model.checkpoint.cache == cache
+    assert with_defaults({"as_published": True}, model, gpu).cache == cache
+    assert with_defaults({"as_published": True, "cache": "bf16"}, model, gpu).cache == "bf16"
+    assert with_defaults({"as_published": False}, model, gpu).cache == "bf16"

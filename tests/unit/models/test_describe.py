@@ -73,6 +73,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, "layers_block_type": ["mamba", "attention"] * 2}, "has layers_block_type, which says something of each"),
     ({"architectures": ["JetMoeForCausalLM"], "model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 2,
       "vocab_size": 128}, "has layers JetMoeDecoderLayer, in which presim finds no attention and no states"),
+    ({"architectures": ["RecurrentGemmaForCausalLM"], "model_type": "recurrent_gemma", "hidden_size": 64,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 128, "lru_width": 64},
+     r"has the parameters \['.*_gate_weight'"),
     ({"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama", "text_config": {
         **{key: value for key, value in LLAMA.items() if key != "architectures"}, "model_type": "mllama_text_model",
         "pad_token_id": 0, "cross_attention_layers": [1]}}, "attends to the outputs of an encoder"),

@@ -31,3 +31,9 @@ def test_a_model_without_a_class_in_transformers_has_vllm_s() -> None:
     assert first.mixers == last.mixers == (Attention(16, 4, 128, 128),)
     assert first.feed_forwards == (Dense(5120),)
     assert last.feed_forwards == (Experts(256, 8, 512, 2048), Dense(512, shared=True))
+
+
+def test_a_model_that_vllm_serves_for_another_task_is_refused() -> None:
+    reward = {**LING_MINI, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}
+    (answer,) = read_code([reward], "models")
+    assert answer.refusal.startswith("is no generator of text: vLLM serves Qwen2ForRewardModel for other tasks")

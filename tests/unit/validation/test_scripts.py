@@ -121,6 +121,8 @@ BAD = [
     ("validation/overlap", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
     ("validation/held_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a"),
     ("validation/deploy_study", (), "error: the following arguments are required"),
+    ("validation/deploy_consistency", (), "error: the following arguments are required"),
+    ("validation/deploy_consistency", ("--rows", "{tmp}/no/rows.json", *OUT), "cannot write {tmp}/no/rows.json"),
     (
         "validation/deploy_study",
         ("--aiconfigurator", "{tmp}/no", "--rows", "{tmp}/rows.json", *OUT),

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 
 from presim.models.description import Model
-from presim.models.export import feed_forwards, mixers
+from presim.models.export import feed_forwards, lengths, mixers
 from presim.models.export.classes import Built
 from presim.models.export.encoders import is_encoder
 from presim.models.export.mixers import Context
 from presim.models.export.refusal import Refusal
 from presim.models.layers import Experts, Layer, Part, Weight
-
-_LONGEST = 131072  # tokens that a model without a limit is taken to serve
 
 
 def describe(built: Built) -> Model:
@@ -33,14 +31,15 @@ def describe(built: Built) -> Model:
     if not any(kind.mixers for kind in kinds):
         raise Refusal(f"has layers {type(layers[0]).__name__}, in which presim finds no attention and no states")
     config = built.config
-    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_sequence_length", None)
+    longest, default_length = lengths.lengths(config)
     return Model(
         name="",
         architecture=built.architecture,
         origin=built.origin,
         hidden=int(config.hidden_size),
         vocabulary=int(config.vocab_size),
-        longest=int(longest or getattr(config, "max_seq_len", None) or _LONGEST),
+        longest=longest,
+        default_length=default_length,
         kinds=tuple(kinds),
         order=tuple(order),
         outside=tuple(_outside(built.model, path)),

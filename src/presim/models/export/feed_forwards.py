@@ -82,8 +82,10 @@ def _stacked(shape_by_name: dict[str, Shape], layer: torch.nn.Module, context: C
     if hidden in smallest[1:]:
         width = smallest[1] * smallest[2] // hidden
     else:  # experts between projections: PyTorch's order is outputs, inputs
-        down = next(shape for name, shape in shape_by_name.items() if re.search("down|w2|output", name))
-        hidden, width = down[1:]
+        down = [shape for name, shape in shape_by_name.items() if re.search("down|w2|output", name)]
+        if not down:
+            raise Refusal(f"has the parameters {sorted(names)} of shapes {shapes}, which presim does not know")
+        hidden, width = down[0][1:]
     return Claim(_mixture(count, width, hidden, int(matrices), layer, context), names)
 
 

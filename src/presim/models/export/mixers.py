@@ -197,6 +197,9 @@ def _window(module: torch.nn.Module, context: Context) -> tuple[int, bool]:
     return int(getattr(config, "sliding_window", None) or 0) if reads else 0, False
 
 
+_EXPANDED = ("minicpm3",)  # vLLM 0.33, model_executor/models/minicpm3.py
+
+
 def _latent(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context: Context) -> Claim:
     heads = context.size(module, "num_heads", "num_attention_heads")
     rank, nope = context.size(module, "kv_lora_rank"), context.size(module, "qk_nope_head_dim")
@@ -205,7 +208,8 @@ def _latent(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context:
     scorer = getattr(module, "indexer", None)
     indexer = _indexer(scorer, context) if scorer is not None else None
     sparse = context.size(module, "index_topk", default=0)
-    mixer = Latent(heads, query_rank, rank, nope, rope, value, indexer, sparse)
+    expanded = getattr(context.config, "model_type", "") in _EXPANDED
+    mixer = Latent(heads, query_rank, rank, nope, rope, value, indexer, sparse, expanded)
     linear_names = {"q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "kv_a_proj"}
     if scorer is not None:
         linear_names |= {f"indexer.{name}" for name in linears(scorer)}

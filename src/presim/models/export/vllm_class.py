@@ -13,6 +13,12 @@ from presim.files import write_file
 from presim.files.scratch import temporary_folder
 from presim.models.export.refusal import Refusal
 
+_GENERATING = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
+_OTHERS = (
+    "_EMBEDDING_MODELS", "_LATE_INTERACTION_MODELS", "_REWARD_MODELS", "_TOKEN_CLASSIFICATION_MODELS",
+    "_SEQUENCE_CLASSIFICATION_MODELS", "_SPECULATIVE_DECODING_MODELS",
+)  # fmt: skip
+
 
 def version() -> str:
     """The installed vLLM's version; empty if there is none."""
@@ -36,6 +42,8 @@ def build(raw: dict[str, Any], architecture: str) -> tuple[torch.nn.Module, Any]
 
     if architecture not in ModelRegistry.get_supported_archs():
         raise Refusal(f"has the architecture {architecture}, which neither transformers nor vLLM {version()} has")
+    if not _generates(architecture):
+        raise Refusal(f"is no generator of text: vLLM serves {architecture} for other tasks; give a decoder's config")
     _register(raw)
     try:
         with temporary_folder("vllm") as folder:
@@ -44,6 +52,16 @@ def build(raw: dict[str, Any], architecture: str) -> tuple[torch.nn.Module, Any]
     except Exception as error:
         raise Refusal(f"cannot be built by vLLM {version()}: {' '.join(str(error).split())[:300]}") from error
     return model, config.model_config.hf_text_config
+
+
+def _generates(architecture: str) -> bool:
+    """Whether vLLM's tables (0.33) have an architecture under text, alone or with images and sound."""
+    from vllm.model_executor.models import registry
+
+    def listed(tables: tuple[str, ...]) -> bool:
+        return any(architecture in getattr(registry, table, {}) for table in tables)
+
+    return listed(_GENERATING) or not listed(_OTHERS)
 
 
 def _register(raw: dict[str, Any]) -> None:

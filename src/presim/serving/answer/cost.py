@@ -27,7 +27,7 @@ class Prices:
 def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
     """Energy with its range, and money if prices are given; all figures are None if no request was served."""
     figures, gpus = prediction.figures, prediction.gpus
-    limit = prediction.deployment.engine.cluster.gpu.power_w
+    limit = prediction.deployment.power_w
     output, every = float(figures["output_throughput"]), float(figures["total_token_throughput"])
 
     def kwh(end: str, rate: float) -> float | None:

@@ -50,7 +50,7 @@ def write(prediction: Prediction, path: Path, prices: Prices) -> None:
 def render(prediction: Prediction, prices: Prices) -> str:
     """The page."""
     deployment = prediction.deployment
-    title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.engine.cluster.gpu.id}"
+    title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.gpu_ids}"
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
     console.print(record.screen(record.document(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO

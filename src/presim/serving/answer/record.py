@@ -64,6 +64,7 @@ def document(
             "gpus": deployment.gpus,
             "replicas": deployment.replicas,
             "prefill_replicas": deployment.prefill_replicas,
+            "prefill_gpu": deployment.prefill.cluster.gpu.id if deployment.prefill else None,
             "router": deployment.router,
             "life": None if deployment.life is None else dataclasses.asdict(deployment.life),
             "limits": dataclasses.asdict(engine.limits),
@@ -203,12 +204,18 @@ def screen(report: dict[str, Any]) -> RenderableType:
     """The terminal report of a document."""
     deployment, memory = report["deployment"], report["memory"]
     inside = report["engine"]
+    ids = dict.fromkeys((deployment.get("prefill_gpu") or deployment["gpu"], deployment["gpu"]))
     title = Text(
-        f"{deployment['model']} on {deployment['gpus']} x {deployment['gpu']}, {deployment['plan']}", style="bold"
+        f"{deployment['model']} on {deployment['gpus']} x {' and '.join(ids)}, {deployment['plan']}", style="bold"
     )
     copies = f"{deployment['replicas']} replica{'s' if deployment['replicas'] > 1 else ''}"
     if deployment["prefill_replicas"]:
-        copies = f"{deployment['prefill_replicas']} prefill and {deployment['replicas']} decode replicas"
+        prefill_gpu = deployment.get("prefill_gpu")
+        on_other = f" on {prefill_gpu}" if prefill_gpu and prefill_gpu != deployment["gpu"] else ""
+        on_gpu = f" on {deployment['gpu']}" if on_other else ""
+        copies = (
+            f"{deployment['prefill_replicas']} prefill{on_other} and {deployment['replicas']} decode replicas{on_gpu}"
+        )
     lines = [
         title,
         Text(f"{copies}, {deployment['router']}; {report['workload']['name']}"),

@@ -43,9 +43,9 @@ def confirmed(outcome: Outcome, load: Load) -> Confirmed:
     settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
     names = mean.figures
     ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
-    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT) for sign in (1, -1))
-    queue_rate = sustainable_rate(deployment, load.workload)
-    return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), queue_rate or rate)
+    grows_from = sustainable_rate(deployment, load.workload) or rate
+    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, STEADY * grows_from) for sign in (1, -1))
+    return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), grows_from)
 
 
 def with_curve(candidate: Confirmed, load: Load) -> Confirmed:
@@ -75,10 +75,10 @@ def _mean(trials: list[Trial], load: Load) -> Trial:
     return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
 
 
-def _rate_of(outcome: Outcome, load: Load, rate: float, device: float) -> float:
+def _rate_of(outcome: Outcome, load: Load, rate: float, device: float, steady_rate: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
-    sustained = STEADY * (sustainable_rate(deployment, load.workload) or rate) / device
+    sustained = steady_rate / device
     if not load.slo.bounds:
         return sustained
 

@@ -19,8 +19,9 @@ from presim.serving.defaults import VERSIONS
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
+from presim.serving.fast.state import LOG_END, LOG_PREFILL, LOG_TOKENS
 from presim.serving.kept import model_token_bytes
-from presim.serving.plan import AUTO_LENGTH
+from presim.serving.kv.startup import asked_length
 from presim.serving.steps.times import Engine
 from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
@@ -40,9 +41,14 @@ _DEVICE = (
 )  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
+_FEWEST_PROBED = 1500  # and of one that looks for the largest throughput, however few run at a time
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
+)
+_ENCODERS = (
+    "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
+    "GiB of it; that is not in the memory above. `vllm serve --language-model-only` has no encoder."
 )
 _UNCALIBRATED = (Mamba, LinearAttention, ShortConvolution, Compressed)
 _WINDOW = "{} keeps all tokens of layers with a sliding window, as its pools for them are not modelled."
@@ -73,6 +79,24 @@ class Deployment:
         prefill_gpus = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
         return self.engine.plan.gpus * self.replicas + prefill_gpus
 
+    @property
+    def gpu_ids(self) -> str:
+        """GPUs of engines that prefill, where they are others, and of those that decode."""
+        gpu_id = self.engine.cluster.gpu.id
+        prefill_id = self.prefill.cluster.gpu.id if self.prefill else gpu_id
+        return gpu_id if prefill_id == gpu_id else f"{prefill_id} and {gpu_id}"
+
+    @property
+    def power_w(self) -> float | None:
+        """Power limit of a GPU, in the mean over all; None: that of some is not known."""
+        own_gpus = self.engine.plan.gpus * self.replicas
+        limits = [(self.engine.cluster.gpu.power_w, own_gpus)]
+        if self.prefill is not None:
+            limits.append((self.prefill.cluster.gpu.power_w, self.gpus - own_gpus))
+        if not all(watts for watts, _ in limits):
+            return None
+        return sum(watts * gpus for watts, gpus in limits if watts) / self.gpus
+
     def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0, prefill: float = 1.0) -> Fleet:
         """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica.
 
@@ -97,8 +121,8 @@ class Deployment:
 
 def shortening_note(engine: Engine) -> str | None:
     """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
-    length = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
-    if length is None or engine.limits.max_model_len >= length:
+    length = asked_length(engine.model, engine.plan)
+    if engine.limits.max_model_len >= length:
         return None
     return f"A request may have {engine.limits.max_model_len:,} of {length:,} tokens: the KV cache holds no more."
 
@@ -174,6 +198,8 @@ class Prediction:
             *([_TRANSFERS] if self.deployment.prefill and self.deployment.engine.cluster.network else []),
         ]
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
+        if kernels == "vllm" and any(weight.part == "encoder" for weight in model.outside):
+            limits.append(_ENCODERS)
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
             limits.append(
@@ -278,14 +304,40 @@ def predict(
 def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
     """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions."""
     fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, no failures
-    seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
-    served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
+    seats = _WAVES * sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    count = min(seats, max(_WAVES * _running(deployment, workload), _FEWEST_PROBED), 8 * _MOST_PROBED)
+    served = simulate(workload.first(_MOST_PROBED).at_once(count), fleet)
     finish_times = np.sort(served.last[served.finished])
     if len(finish_times) < 8:
         return None
     first, last = len(finish_times) // 4, 3 * len(finish_times) // 4
     span = float(finish_times[last] - finish_times[first]) / 1e9
-    return (last - first) / span if span > 0 else None
+    if span <= 0:
+        return None
+    if deployment.engine.plan.drafting is None:
+        decoded = _decoded(served, int(finish_times[first]), int(finish_times[last]))
+        per_request = (
+            float(served.workload.output[served.finished].mean()) - 1
+        )  # the first token is of the prompt's step
+        if decoded and per_request > 0:
+            return decoded / per_request / span
+    return (last - first) / span
+
+
+def _running(deployment: Deployment, workload: Workload) -> int:
+    """Requests that engines which decode run at a time at most, whatever prompts share."""
+    limits = deployment.engine.limits
+    shared = float((workload.segment_first[1:] - workload.segment_first[:-1]).mean() * workload.segment_tokens)
+    tokens = float(workload.prompt.mean() + workload.output.mean() / 2)  # a request has half of its output, in the mean
+    room = (limits.num_gpu_blocks - 1) // limits.pages(max(round(tokens - shared), 1))
+    return min(limits.max_num_seqs, max(room, 1)) * deployment.replicas * deployment.engine.plan.dp
+
+
+def _decoded(served: Served, begin_ns: int, end_ns: int) -> int:
+    """Tokens of decodes between two times: unlike requests that end, they come evenly where requests began together."""
+    step_end_ns = served.steps[:, LOG_END]
+    steps = served.steps[(step_end_ns > begin_ns) & (step_end_ns <= end_ns)]
+    return int((steps[:, LOG_TOKENS] - steps[:, LOG_PREFILL]).sum())
 
 
 def largest_rate(

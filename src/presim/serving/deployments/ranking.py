@@ -8,6 +8,7 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -173,6 +174,7 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
     def run(rate: float) -> Trial:
         return trial(deployment, load, rate, stay_s)
 
+    @functools.cache
     def grows_from() -> float:
         return STEADY * (sustainable_rate(deployment, load.workload) or guess)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from presim.serving.deployments.demand import Demand
     from presim.serving.deployments.ranking import Outcome, Ranking
     from presim.serving.deployments.search import Found, Point
+    from presim.serving.deployments.unfit import Misfit
 
 SCHEMA = "presim-deployments/1"
 _SHOWN = 8  # deployments of the Pareto front
@@ -56,6 +57,34 @@ def document(
     }
 
 
+def of_misfit(misfit: Misfit, slo: Slo) -> dict[str, Any]:
+    """The document where no plan holds the model."""
+    nearest = misfit.nearest
+    return {
+        "schema": SCHEMA,
+        "slo": slo.bounds,
+        "slo_statistics": slo.statistics,
+        "judged": 0,
+        "partial": False,
+        "refused": {},
+        "pareto": [],
+        "best": None,
+        "nearest": {
+            "deployment": nearest.text,
+            "gpu": nearest.gpu.id,
+            "gpus": nearest.gpus,
+            "needed_bytes": nearest.needed_bytes,
+            "missing_bytes": nearest.missing_bytes,
+            "reason": "no room",
+        },
+        "would_help": list(misfit.remedies),
+        "shortfall": misfit.sentence,
+        "plans": 0,
+        "simulated": [],
+        "not_modelled": [],
+    }
+
+
 def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
     """How sure the best is, what it costs, and what follows it."""
     best, following = answer.best, answer.following
@@ -89,7 +118,7 @@ def _costs(outcome: Outcome, demand: Demand) -> dict[str, float | None]:
 def _entry(point: Point) -> dict[str, Any]:
     return {
         "deployment": point.text,
-        "gpus": point.gpus,
+        **_engines(point),
         "ttft_ms": point.ttft_ms,
         "tpot_ms": point.tpot_ms,
         "tokens_per_s_per_gpu": point.per_gpu,
@@ -98,9 +127,28 @@ def _entry(point: Point) -> dict[str, Any]:
     }
 
 
+def _engines(point: Point) -> dict[str, Any]:
+    """What a deployment is made of; `prefill_tp` is absent where engines do both."""
+    plan = point.engine.plan
+    split = {"prefill_engines": point.prefill_replicas, "prefill_tp": point.prefill.plan.tp} if point.prefill else {}
+    return {
+        "gpus": point.gpus,
+        "gpu": point.engine.cluster.gpu.id,
+        "engine": plan.decides,
+        "engines": point.replicas,
+        "tp": plan.tp,
+        "pp": plan.pp,
+        "dp": plan.dp,
+        "weights": plan.weights,
+        "kv": plan.cache,
+        "max_num_batched_tokens": plan.max_num_batched_tokens,
+        **split,
+    }
+
+
 def _outcome_entry(outcome: Outcome) -> dict[str, Any]:
     point, result = outcome.point, outcome.trial
-    entry = {"deployment": point.name, "gpus": point.gpus, "verdict": outcome.verdict, "meets_slo": False}
+    entry = {"deployment": point.name, **_engines(point), "verdict": outcome.verdict, "meets_slo": False}
     if result is None:
         return entry | {"reason": outcome.reason}
     load = {"request_rate": result.rate, "tokens_per_s_per_gpu": outcome.per_gpu, "basis": "simulated"}
@@ -151,9 +199,10 @@ def text(answer: dict[str, Any]) -> str:
     if fewer:
         lines.append(f"{len(fewer)} of them do not serve the load of the best of their kind, e.g.")
         lines += [_simulated(entry, statistics) for entry in fewer[:_FEWER]]
-    lines.append(
-        f"{answer['judged']:,} deployments evaluated without queues, {len(front)} on the estimated Pareto front."
-    )
+    if answer["judged"]:
+        lines.append(
+            f"{answer['judged']:,} deployments evaluated without queues, {len(front)} on the estimated Pareto front."
+        )
     for entry in spread(front, _SHOWN):
         lines.append(
             f"  {entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['tokens_per_s_per_user']:6.0f} tokens/s/user"

@@ -28,6 +28,7 @@ from presim.serving.weight_types import typed
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
+SEQUENCES = 1024  # of an engine at most: vLLM's default from 70 GiB of memory on
 _RATIOS = tuple(itertools.product((1, 2, 3, 4), (1, 2, 3, 4)))  # engines that prefill, and that decode
 _SLACK = 0.9  # of what prefill engines can take: their queue needs some
 
@@ -44,7 +45,7 @@ class Space:
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
     disaggregated: bool = True
-    caches: tuple[Cache, ...] = ("bf16",)
+    caches: tuple[Cache, ...] = ("bf16",)  # empty: `verbs.deploy.decide` takes the checkpoint's
     dps: tuple[int, ...] = (1, 2, 4, 8, 16)  # data-parallel ranks, which share experts; 1 for models without
     drafting: Drafting | None = None
     engine_version: str | None = None
@@ -127,8 +128,8 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
             yield f"{gpu} does not support FP8"
             continue
-        if None in space.weights and weights and (weights == model.checkpoint.weights or model.checkpoint.method):
-            continue  # the checkpoint's own, or one that engines do not quantise again
+        if None in space.weights and weights and is_of_checkpoint(model, weights):
+            continue
         plan = Plan(
             tp=tp,
             pp=pp,
@@ -138,7 +139,7 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             drafting=space.drafting,
             engine_version=space.engine_version,
             max_num_batched_tokens=budget,
-            max_num_seqs=1024,
+            max_num_seqs=SEQUENCES,
             max_model_len=min(longest, model.longest),
             kernels=name,
         )
@@ -152,6 +153,11 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
             yield f"{plan.text}: {reason_of(error)}"
+
+
+def is_of_checkpoint(model: Model, weights: Weights) -> bool:
+    """Whether a type is the checkpoint's own, or the checkpoint is one that engines do not quantise again."""
+    return weights == model.checkpoint.weights or bool(model.checkpoint.method)
 
 
 def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, longest: int | None = None) -> Found:

@@ -23,7 +23,8 @@ def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, 
     """
     cluster = decode.cluster
     if prefill is None or not cluster.network:
-        return cluster.network_bytes_per_s * decode.plan.tp / cluster.fabric.oversubscription
+        senders_elsewhere = [prefill] if prefill is not None and prefill.cluster.gpu.id != cluster.gpu.id else []
+        return min(map(_ports_bytes_per_s, (decode, *senders_elsewhere)))
     first_gpus = prefill_engines * prefill.plan.gpus
     topology = topology_of(_of_size(cluster, first_gpus + decode_engines * decode.plan.gpus), cluster.network)
     pairs, senders = min(prefill_engines, decode_engines), min(prefill.plan.tp, decode.plan.tp)
@@ -35,6 +36,11 @@ def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, 
     seconds = run(topology, exchanges).seconds
     slowest_s = [max(seconds[pair * senders : (pair + 1) * senders]) for pair in range(pairs)]
     return senders * _BYTES / statistics.fmean(slowest_s)
+
+
+def _ports_bytes_per_s(engine: Engine) -> float:
+    """Bytes/s of an engine's ports, and of its part of the links above them."""
+    return engine.cluster.network_bytes_per_s * engine.plan.tp / engine.cluster.fabric.oversubscription
 
 
 def _of_size(cluster: Cluster, gpus: int) -> Cluster:

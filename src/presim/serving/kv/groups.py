@@ -1,8 +1,8 @@
 """Groups of layers that share block tables, as vLLM's hybrid KV cache manager makes them (0.33, kv_cache_planning.py).
 
 All groups draw pages from one pool, so a page of each group has as many bytes, and each group has as many layers as
-possible. A page of a state holds one state; its padding is wasted. Layouts with the block outermost (DeepSeek-V4's
-indexer) pack pages of several sizes, which is not here.
+possible. A page of a state holds one state; its padding is wasted. Layers that set their pages by themselves
+(DeepSeek-V4's) are packed: a page of a group is one page of each of its layers, whatever their sizes (`_packed`).
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ def block_tokens_for(layers: Sequence[KvLayer], block_tokens: int) -> int:
 
 def groups(layers: Sequence[KvLayer], block_tokens: int) -> tuple[Group, ...]:
     """The groups of a model's layers. ``block_tokens``: of a page, before pages are made equal."""
+    if any(layer.page_bytes for layer in layers):
+        return _packed(
+            [Spec(layer.kind, layer.page_tokens, layer.page_bytes, layer.window) for layer in every_layer(layers)]
+        )
     block_tokens = block_tokens_for(layers, block_tokens)
     attends = [layer for layer in layers if layer.kind != "state"]
     state_page = block_tokens * attends[0].token_bytes if attends else 0  # states are padded to it
@@ -140,6 +144,44 @@ def _equal_groups(specs: Sequence[Spec]) -> tuple[Group, ...]:
             layers = tuple(places[first::count])
             dealt.append(Group((spec,) * len(layers), layers))
     return tuple(dealt)
+
+
+def _packed(specs: Sequence[Spec]) -> tuple[Group, ...]:
+    """Groups of layers that hold the same tokens; those with as many pages of each size are dealt out evenly.
+
+    vLLM 0.33, `_get_packed_kv_cache_groups`.
+    """
+    buckets: dict[tuple[Kind, int, int], list[int]] = {}
+    for layer, spec in enumerate(specs):
+        buckets.setdefault((spec.kind, spec.window, spec.block_tokens), []).append(layer)
+    bucket_sizes = [_by_size(specs, bucket) for bucket in buckets.values()]
+    repeats = [len(next(iter(sizes.values()))) if _is_balanced(sizes) else 0 for sizes in bucket_sizes]
+    least = max((count for count, sizes in zip(repeats, bucket_sizes) if len(sizes) > 1), default=0)
+    dealt_size = _least_padding([count for count in repeats if count], least) if least else 0
+    packed = []
+    for bucket, sizes, count in zip(buckets.values(), bucket_sizes, repeats):
+        num_groups = -(-count // dealt_size) if count and dealt_size else 1
+        patterns = list(zip(*sizes.values())) if num_groups > 1 else [tuple(bucket)]
+        for first in range(num_groups):
+            layers = tuple(sorted(layer for pattern in patterns[first::num_groups] for layer in pattern))
+            packed.append(Group(tuple(specs[layer] for layer in layers), layers))
+    return tuple(packed)
+
+
+def _by_size(specs: Sequence[Spec], layers: Sequence[int]) -> dict[int, list[int]]:
+    sizes: dict[int, list[int]] = {}
+    for layer in layers:
+        sizes.setdefault(specs[layer].page_bytes, []).append(layer)
+    return sizes
+
+
+def _is_balanced(sizes: dict[int, list[int]]) -> bool:
+    return len({len(layers) for layers in sizes.values()}) == 1
+
+
+def _least_padding(counts: Sequence[int], least: int) -> int:
+    """The size of groups, from ``least`` on, by which all counts are rounded up least; the largest such size."""
+    return min(range(least, max(counts) + 1), key=lambda size: (sum(-count % size for count in counts), -size))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Literal
 from presim.models.description import Model
 from presim.models.layers import Attention, Cached, Compressed, Latent, Recurrent
 from presim.serving.kept import kv_heads, state_bytes, token_bytes
+from presim.serving.kv.compressed import pages_of
 from presim.serving.plan import Cache
 
 Kind = Literal["full", "latent", "sliding", "chunked", "state"]
@@ -23,6 +24,8 @@ class KvLayer:
     window: int = 0  # tokens that a sliding or chunked layer looks back on
     state_bytes: int = 0  # of a sequence in one layer
     count: int = 1
+    page_tokens: int = 0  # of pages that a model sets by itself; 0: the engine's block size
+    page_bytes: int = 0  # of these
     heads: int = 1  # KV heads of `token_bytes`, or heads of a state, on one GPU: specifications differ by them
 
 
@@ -38,16 +41,19 @@ def kv_layers(model: Model, cache: Cache = "bf16", architecture: str = "hopper",
 
 def _of_tokens(mixer: Cached, cache: Cache, architecture: str, tp: int) -> list[KvLayer]:
     """What attention keeps of each token; nothing where it reads another layer's."""
-    layers = []
-    if isinstance(mixer, Compressed):  # and the tokens of its window, not compressed
-        layers.append(KvLayer("sliding", mixer.head_dim * (1 if cache == "fp8" else 2), mixer.window))
+    if isinstance(mixer, Compressed):
+        return [
+            KvLayer("sliding" if page.window else "full", window=page.window, page_tokens=page.tokens, page_bytes=size)
+            for page in pages_of(mixer)
+            for size in page.sizes
+        ]
     if not (stored := token_bytes(mixer, cache, architecture, tp)):
-        return layers
-    kind: Kind = "latent" if isinstance(mixer, Latent) else "full"
+        return []
+    kind: Kind = "latent" if isinstance(mixer, Latent) and not mixer.expanded else "full"
     window = mixer.window if isinstance(mixer, Attention) else 0
     if isinstance(mixer, Attention) and window:
         kind = "chunked" if mixer.is_chunked else "sliding"
-    return [*layers, KvLayer(kind, stored, window, heads=max(kv_heads(mixer) // tp, 1))]
+    return [KvLayer(kind, stored, window, heads=max(kv_heads(mixer) // tp, 1))]
 
 
 def _of_states(mixer: Recurrent, model: Model, tp: int) -> KvLayer:

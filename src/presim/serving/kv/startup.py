@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from presim.errors import InputError
-from presim.models.description import Model
+from presim.models.description import UNLIMITED, Model
 from presim.serving.kv.groups import Pool
 from presim.serving.plan import AUTO_LENGTH, Plan
 from presim.units import GIB
+
+
+def asked_length(model: Model, plan: Plan) -> int:
+    """Tokens of the longest sequence that the plan asks for, or that its engine takes by itself, if they fit."""
+    if plan.max_model_len is not None and plan.max_model_len != AUTO_LENGTH:
+        return plan.max_model_len
+    if plan.kernels == "vllm" or model.longest == UNLIMITED:  # others take all that stretched embeddings allow
+        return model.default_length or model.longest
+    return model.longest
 
 
 def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: bool) -> int:
@@ -15,8 +24,7 @@ def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: 
     Raises:
         InputError: vLLM would not start; other engines take the length that their cache holds.
     """
-    length = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
-    assert length is not None
+    length = asked_length(model, plan)
     if length > model.longest:
         raise InputError(
             f"--max-model-len {length:,} is above the {model.longest:,} tokens of {model.name}, and engines refuse "

@@ -40,7 +40,8 @@ def _vllm(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
     words += ["--enable-expert-parallel"] if plan.ep else []
     words += ["--quantization", source.quantization] if source.quantization else []
-    words += ["--kv-cache-dtype", VLLM_CACHES[plan.cache]] if plan.cache != "bf16" else []
+    if plan.cache != "bf16" or source.cache != "bf16":  # "auto" would follow such a checkpoint
+        words += ["--kv-cache-dtype", VLLM_CACHES[plan.cache] if plan.cache != "bf16" else "bfloat16"]
     words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     if plan.max_model_len is not None:
         words += ["--max-model-len", "auto" if plan.max_model_len == AUTO_LENGTH else str(plan.max_model_len)]

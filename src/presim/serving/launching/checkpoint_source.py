@@ -8,7 +8,7 @@ from pathlib import Path
 from presim.files import names_file, names_folder
 from presim.models.description import Model
 from presim.serving.model import find, repositories
-from presim.serving.plan import Plan
+from presim.serving.plan import Cache, Plan
 
 _ONLINE = ("fp8",)  # types to which vLLM and SGLang quantise 16-bit weights while they load them
 
@@ -20,6 +20,7 @@ class CheckpointSource:
     name: str  # a repository id, or an absolute path
     is_path: bool
     quantization: str | None = None  # for the engine's ``--quantization``
+    cache: Cache = "bf16"  # of keys and values, where the engine is not told otherwise
     problem: str = ""  # why a user has to name another checkpoint first; empty: it starts as it is
 
 
@@ -31,7 +32,7 @@ def checkpoint_source(word: str, model: Model, plan: Plan) -> CheckpointSource:
     folder = path if names_folder(path) else path.parent
     name = str(folder.resolve()) if is_path else next(iter(published), word)
     if plan.as_published or plan.of_experts == plan.weights == model.checkpoint.weights:
-        return CheckpointSource(name, is_path)
+        return CheckpointSource(name, is_path, cache=model.checkpoint.cache)
     if plan.weights in _ONLINE and plan.of_experts == plan.weights and not model.checkpoint.method:
         return CheckpointSource(name, is_path, quantization=plan.weights)
     for repository in published:

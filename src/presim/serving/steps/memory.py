@@ -15,7 +15,8 @@ from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
 from presim.serving.kv.groups import Pool
 from presim.serving.kv.pools import pool_of, state_bytes
-from presim.serving.plan import AUTO_LENGTH, WEIGHT_BYTES, Plan, Weights, stage_ends
+from presim.serving.kv.startup import asked_length
+from presim.serving.plan import WEIGHT_BYTES, Plan, Weights, stage_ends
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -115,7 +116,7 @@ def _drafter_bytes(model: Model, plan: Plan) -> int:
 
 def _absorbed_bytes(mixer: Latent, plan: Plan) -> int:
     """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
-    if plan.weights == "bf16":
+    if plan.weights == "bf16" or mixer.expanded:
         return 0
     return 2 * mixer.heads // plan.tp * (mixer.nope + mixer.value) * mixer.rank
 
@@ -148,8 +149,7 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
     """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
     if model.latent is None or model.indexer is None:
         return 0
-    longest = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
-    return 2 * _SPARSE_TOKENS * longest * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
+    return 2 * _SPARSE_TOKENS * asked_length(model, plan) * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
@@ -162,6 +162,16 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
             f"{memory_plan.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
         )
     return memory_plan
+
+
+def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
+    """Bytes of a GPU for the model and a request of so many tokens, and those beyond what the engine may use."""
+    memory_plan = _lay_out(model, plan, gpu)
+    cache_bytes = (memory_plan.pool.pages(longest) + 1) * memory_plan.block
+    needed_bytes = memory_plan.weights + cache_bytes
+    if plan.kernels != "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        needed_bytes += memory_plan.activations + memory_plan.reserved
+    return needed_bytes, needed_bytes - memory_plan.allowed
 
 
 def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:

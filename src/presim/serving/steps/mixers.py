@@ -56,9 +56,14 @@ def _latent(mixer: Latent, hidden: int, plan: Plan, tokens: int, types: MixerTyp
     works = product(tokens, mixer.query_rank + mixer.rank + mixer.rope, hidden, types.inputs)
     works += [norm(tokens, query_in)]
     works += product(tokens, heads * (mixer.nope + mixer.rope), query_in, types.inputs)
-    works += [Gemm(tokens, mixer.rank, mixer.nope, heads, HALF)]
-    works += [elementwise(4 * tokens * heads * mixer.rope, 2 * tokens * heads * mixer.rope, "rotary")]
-    works += [Gemm(tokens, mixer.value, mixer.rank, heads, HALF)]
+    rotary = elementwise(4 * tokens * heads * mixer.rope, 2 * tokens * heads * mixer.rope, "rotary")
+    if mixer.expanded:
+        stored_bytes = 4 * tokens * heads * (mixer.nope + mixer.rope)
+        works += product(tokens, heads * (mixer.nope + mixer.value), mixer.rank, types.inputs)
+        works += [rotary, elementwise(stored_bytes, stored_bytes, "store")]
+    else:
+        works += [Gemm(tokens, mixer.rank, mixer.nope, heads, HALF), rotary]
+        works += [Gemm(tokens, mixer.value, mixer.rank, heads, HALF)]
     if mixer.indexer is not None:
         wide, dim = mixer.indexer.heads * mixer.indexer.dim, mixer.indexer.dim
         works += [
@@ -124,7 +129,7 @@ def kernel(
         if decode and mixer.sparse_keys:
             keys = min(keys, max(mixer.sparse_keys, queries))
         absorbed = (heads, 1, mixer.rank + mixer.rope, mixer.rank)
-        dims = absorbed if decode else (heads, heads, mixer.nope + mixer.rope, mixer.value)
+        dims = absorbed if decode and not mixer.expanded else (heads, heads, mixer.nope + mixer.rope, mixer.value)
     else:
         dims = (heads, 1, mixer.head_dim, mixer.head_dim)
         window = mixer.window + _entries(mixer, keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from presim.serving.answer import metrics
@@ -150,3 +151,19 @@ def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue
     deployment = ranking.deployment_of(ranked.best.point)
     assert ranked.best.trial.rate == ranking.STEADY * (sustainable_rate(deployment, load.workload) or 0)
     assert texts[0].startswith("simulating 1 x h100-sxm TP1 ")
+
+
+def test_prefill_apart_sustains_what_it_serves_without_a_growing_queue() -> None:
+    """Requests of one length that begin together end together, too; their tokens come evenly."""
+    slo = metrics.slo_of([])
+    space = Space(("h100-sxm",), tps=(1,), pps=(1,), budgets=(2048,), most_gpus=3)
+    workload = generate(Recipe(3000, Lengths(1024), Lengths(256), rate=1.0))
+    points = search(find("llama3-8b"), space, 1024, 256, slo).points
+    apart = next(point for point in points if (point.prefill_replicas, point.replicas) == (2, 1))
+    deployment = ranking.deployment_of(apart)
+    rate = sustainable_rate(deployment, workload)
+    assert rate is not None
+    for share, is_steady in ((0.95, True), (1.25, False)):
+        stays = metrics.latencies_ms(simulate(workload.scaled(share * rate), deployment.fleet()))["e2el"]
+        quarters = [float(part.mean()) for part in np.array_split(stays, 4)]
+        assert (quarters[2] < 1.2 * quarters[1]) == is_steady

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from presim.cli import main
 from presim.hardware.choose import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.transfers import kv_bytes_per_s
@@ -64,3 +66,28 @@ def test_a_deployment_s_fleet_has_the_bandwidth_of_its_network(tmp_path: Path) -
     assert Deployment(eight, prefill=eight, prefill_replicas=1).fleet().port_bytes_per_s == pytest.approx(
         4e11, rel=0.01
     )
+
+
+def test_prefill_on_another_gpu_has_its_own_speed_power_and_ports() -> None:
+    decode = build(find("llama3-8b"), Plan(), choose_cluster(gpu="l40s", world_size=1))
+    prefill = build(find("llama3-8b"), Plan(), choose_cluster(gpu="b200", world_size=1))
+    mixed = Deployment(decode, 2, prefill=prefill, prefill_replicas=1)
+    ports = [engine.cluster.network_bytes_per_s for engine in (decode, prefill)]
+    assert kv_bytes_per_s(decode, 2, prefill, 1) == pytest.approx(min(ports))
+    assert mixed.gpu_ids == "b200 and l40s"
+    watts = [engine.cluster.gpu.power_w or 0.0 for engine in (decode, prefill)]
+    assert mixed.power_w == pytest.approx((2 * watts[0] + watts[1]) / 3)
+
+
+def test_serve_takes_the_defaults_of_each_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--concurrency", "4", "--requests", "12", "--input", "3000", "--output", "8", "--max-model-len", "8192"]
+    apart = ["serve", "llama3-8b", "--gpu", "l40s", "--replicas", "1", "--prefill-replicas", "1", *load]
+    ttfts = []
+    for words in ([], ["--prefill-gpu", "h100-sxm"]):
+        assert main.run([*apart, *words, "--json", "-"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        ttfts.append(document["figures"]["median_ttft_ms"])
+    assert document["deployment"]["prefill_gpu"] == "h100-sxm"
+    assert ttfts[1] < 0.7 * ttfts[0]
+    assert main.run(["serve", "llama3-8b", "--gpu", "l40s", "--prefill-gpu", "b200", *load]) == 2
+    assert "say how many with --prefill-replicas" in capsys.readouterr().err
