@@ -196,7 +196,7 @@ class Composition:
 
     def _tied(self, rank_layout: Layout) -> list[Do]:
         """The gradients of tied parameters are summed over both ends of the pipeline."""
-        if not self.copies or rank_layout.rank not in rank_layout.ends:
+        if not self.copies or rank_layout.rank not in rank_layout.end_ranks:
             return []
         is_sharded = self.plan.data_style in ("fsdp2", "hsdp")
         dtype = "float32" if self.plan.data_style == "zero1" else self.copies[0].dtype

@@ -28,7 +28,7 @@ class Layout(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
     experts: tuple[int, ...] = ()  # expert-parallel group, if any
     copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
-    ends: tuple[int, ...] = ()  # ranks with the first and the last stage
+    end_ranks: tuple[int, ...] = ()  # ranks with the first and the last stage
     # numbers in the pipeline of other ranks than neighbours that the rank exchanges messages with
     partners: tuple[int, ...] = ()
 
@@ -92,7 +92,7 @@ def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
     if len(rank_layout.pipeline) > 1:
         named += [(f"{_PAIR}{'-'.join(map(str, pair))}", pair) for pair in rank_layout.neighbours]
     if tied:
-        named.append(("embedding", tuple(sorted(rank_layout.ends))))
+        named.append(("embedding", tuple(sorted(rank_layout.end_ranks))))
     for partner in rank_layout.partners:
         pair = tuple(sorted((rank_layout.rank, rank_layout.pipeline[partner])))
         named.append((f"{_PAIR}{'-'.join(map(str, pair))}", pair))

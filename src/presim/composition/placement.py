@@ -18,9 +18,9 @@ def stage_ranks(plan: Plan) -> tuple[int, ...]:
 
 def partners(plan: Plan) -> tuple[frozenset[int], ...]:
     """Of each rank, the other ranks that it exchanges tensors or signals with beyond its neighbours in the ring."""
-    others = [set[int]() for _ in range(plan.pipeline)]
+    partners_by_rank = [set[int]() for _ in range(plan.pipeline)]
     for first, second in own_schedule.pairs_of_ranks(plan.rank_passes) if plan.rank_passes else ():
         if (first - second) % plan.pipeline not in (1, plan.pipeline - 1):
-            others[first].add(second)
-            others[second].add(first)
-    return tuple(map(frozenset, others))
+            partners_by_rank[first].add(second)
+            partners_by_rank[second].add(first)
+    return tuple(map(frozenset, partners_by_rank))
