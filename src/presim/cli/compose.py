@@ -150,8 +150,8 @@ def _plan_options(function: Any) -> Any:
     multiple=True,
     metavar="PASS",
     help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, "
-    "recompute-selective, early-collectives, split-collectives-2, split-collectives-4, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, int8, sparse24, one of a package, or "
-    "package.module:function; repeatable, in order.",
+    "recompute-selective, early-collectives, split-collectives-2, split-collectives-4, fp8-tensor, fp8-row, fp8-block, "
+    "mxfp8, nvfp4, int8, sparse24, one of a package, or package.module:function; repeatable, in order.",
 )
 @click.option("--recompute-blocks", type=number(quantities.BLOCKS), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
