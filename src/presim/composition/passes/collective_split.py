@@ -76,9 +76,9 @@ class _Splitting:
             return nodes
         started, received = self._in_parts(steps)
         waits = [msgspec.structs.replace(nodes[wait], inputs=(operand,)) for operand in received]
-        whole = Node("aten::cat", collective.scope, tuple(received), (_results(collective)[0],))
+        joined = Node("aten::cat", collective.scope, tuple(received), (_results(collective)[0],))
         views = [node for node in late if _uses(node, {result})]  # others are of tensors that are now in parts
-        return [*nodes[: chain[0]], *started, *early, *waits, whole, *views, *nodes[wait + 1 :]]
+        return [*nodes[: chain[0]], *started, *early, *waits, joined, *views, *nodes[wait + 1 :]]
 
     def _divides(self, steps: Iterable[Node]) -> bool:
         operands = [operand for step in steps for operand in _results(step)]
