@@ -31,6 +31,9 @@ class Layout(msgspec.Struct, frozen=True):
     end_ranks: tuple[int, ...] = ()  # ranks with the first and the last stage
     # numbers in the pipeline of other ranks than neighbours that the rank exchanges messages with
     partners: tuple[int, ...] = ()
+    # groups that another rank has with its partners and this one lacks; ranks share a table of collectives, whose
+    # groups have to exist on each
+    missing_pairs: int = 0
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -58,7 +61,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     if across and copies and not plan.shard:
         copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
     pipeline = tuple(range(0, world_size, inside))
-    rank_by_stage = placement.stage_ranks(plan)
+    rank_by_stage, partners = placement.stage_ranks(plan), placement.partners(plan)
     return Layout(
         world_size,
         first,
@@ -71,7 +74,8 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
         tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
         copies,
         (pipeline[rank_by_stage[0]], pipeline[rank_by_stage[-1]]),
-        tuple(sorted(placement.partners(plan)[stage])),
+        tuple(sorted(partners[stage])),
+        max(map(len, partners)) - len(partners[stage]),
     )
 
 
@@ -93,8 +97,8 @@ def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
         named += [(f"{_PAIR}{'-'.join(map(str, pair))}", pair) for pair in rank_layout.neighbours]
     if tied:
         named.append(("embedding", tuple(sorted(rank_layout.end_ranks))))
-    for partner in rank_layout.partners:
-        pair = tuple(sorted((rank_layout.rank, rank_layout.pipeline[partner])))
+    pairs = [tuple(sorted((rank_layout.rank, rank_layout.pipeline[partner]))) for partner in rank_layout.partners]
+    for pair in (*pairs, *[rank_layout.neighbours[1]] * rank_layout.missing_pairs):
         named.append((f"{_PAIR}{'-'.join(map(str, pair))}", pair))
     return [Group(name, ranks, len(ranks)) for name, ranks in named]
 
@@ -102,7 +106,8 @@ def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
 def pair_groups(rank_layout: Layout, *, tied: bool = False) -> dict[int, int]:
     """Number in the pipeline of each rank that the rank exchanges messages with -> index of the group of the two."""
     indices = {}
-    for index, group in enumerate(groups(rank_layout, tied=tied)):
+    all_groups = groups(rank_layout, tied=tied)
+    for index, group in enumerate(all_groups[: len(all_groups) - rank_layout.missing_pairs]):
         if group.name.startswith(_PAIR):
             (other,) = set(group.ranks) - {rank_layout.rank}
             indices[rank_layout.pipeline.index(other)] = index

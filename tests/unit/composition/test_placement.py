@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from presim.composition.compose import compose
 from presim.composition.graph.take import open_graph
@@ -71,6 +73,39 @@ def test_a_pass_begins_after_the_one_that_it_depends_on() -> None:
 def test_a_dependency_on_one_rank_needs_no_message() -> None:
     plain, chained = (parse(rows, 2, 2, 2).orders() for rows in (PLAIN, (*PLAIN, "0F0 -> 0B1")))
     assert chained == plain
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 3), st.data())
+def test_signals_are_on_both_sides_in_the_same_order(ranks: int, rounds: int, data: st.DataObject) -> None:
+    """Of any dependencies that go with GPipe's order: every pass of a micro-batch after one of an earlier one."""
+    micros = ranks * rounds
+    rows = [
+        ",".join([f"{rank}F{micro}" for micro in range(micros)] + [f"{rank}B{micro}" for micro in range(micros)])
+        for rank in range(ranks)
+    ]
+    stage, micro = st.integers(0, ranks - 1), st.integers(0, micros - 1)
+    drawn = data.draw(st.lists(st.tuples(stage, micro, stage, micro), max_size=6, unique=True))
+    arrows = [f"{a}F{i} -> {b}F{j}" for a, i, b, j in drawn if i < j]
+    steps = parse((*rows, *arrows), ranks, ranks, micros).orders()
+    for first in range(ranks):
+        for second in range(ranks):
+            ends = [
+                [(one.signal.number, one.signal.outgoing) for one in steps[rank]
+                 if one.kind == SIGNAL and one.signal and one.signal.peer == peer]
+                for rank, peer in ((first, second), (second, first))
+            ]  # fmt: skip
+            assert ends[0] == [(number, not outgoing) for number, outgoing in ends[1]] or first == second
+
+
+def test_a_signal_reaches_a_rank_that_is_no_neighbour() -> None:
+    """Ranks 1 and 3 of four have a group of their own, and the pass waits for the last stage's backward pass."""
+    rows = [f"{rank}F0,{rank}F1,{rank}B0,{rank}B1" for rank in range(3)] + ["3F0,3B0,3F1,3B1"]
+    size: dict[str, Any] = {"schedule": "own", "pipeline": 4, "global_batch": 2}
+    free, chained = simulated(rows, **size), simulated([*rows, "3B0 -> 1F1"], **size)
+    assert free.step_time_s is not None
+    assert chained.step_time_s is not None
+    assert chained.step_time_s > 1.02 * free.step_time_s
 
 
 def test_rows_are_made_by_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
