@@ -1,7 +1,8 @@
 """Plug-ins: what installed packages register in presim's entry-point groups.
 
 Groups: ``presim.estimators`` (operator prices), ``presim.collectives`` (prices of collectives), ``presim.cases``
-(validation cases), ``presim.sources`` (readers of recorded runs), ``presim.analyses`` (figures of a simulated job).
+(validation cases), ``presim.sources`` (readers of recorded runs), ``presim.analyses`` (figures of a simulated job),
+``presim.schedules`` (passes of a pipeline's ranks).
 Packages are looked up when a group is first used, and imported only then.
 """
 

@@ -34,17 +34,15 @@ class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from c
 
 
 class _Passes(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """A file with the passes of each rank."""
+    """A file with the passes of each rank, or what makes them."""
 
-    name = "FILE"
+    name = "FILE|MODULE:FUNCTION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The rows of the file."""
-        from pathlib import Path
+        """The rows of the file, or the name of the function."""
+        from presim.composition.schedule_source import read_passes
 
-        from presim.composition.own_schedule import read_passes
-
-        return value if isinstance(value, tuple) else read_passes(Path(value))
+        return value if isinstance(value, tuple) else read_passes(value)
 
 
 _PLAN = (  # option, field, type, help
@@ -94,7 +92,8 @@ _PLAN = (  # option, field, type, help
         "--schedule-file",
         "rank_passes",
         _Passes(),
-        "File with a pipeline schedule of your own: a row of passes for each rank, such as 0F0,0F1,0B0,0B1.",
+        "Pipeline schedule of your own: a file with a row of passes for each rank, such as 0F0,0F1,0B0,0B1, or a "
+        "function that makes the rows.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
     (
@@ -151,8 +150,8 @@ def _plan_options(function: Any) -> Any:
     multiple=True,
     metavar="PASS",
     help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, "
-    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, int8, sparse24, one of a package, or "
-    "package.module:function; repeatable, in order.",
+    "recompute-selective, early-collectives, split-collectives-2, split-collectives-4, fp8-tensor, fp8-row, fp8-block, "
+    "mxfp8, nvfp4, int8, sparse24, one of a package, or package.module:function; repeatable, in order.",
 )
 @click.option("--recompute-blocks", type=number(quantities.BLOCKS), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")

@@ -15,6 +15,7 @@ from presim.composition.names import Ints
 from presim.composition.passes.expert_parameters import expert_count
 from presim.composition.plan import Plan
 from presim.composition.plan_check import check
+from presim.composition.schedule_source import with_passes
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.trace.job import Job
@@ -57,6 +58,7 @@ def compose(
     """
     count = stages.count_blocks(graph)
     check(plan, cluster.world_size, count)
+    plan = with_passes(plan, cluster.world_size)
     if not count:
         _check_whole(graph, plan)
     job = Composition(graph, plan, cluster, lacks)

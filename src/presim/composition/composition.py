@@ -13,11 +13,12 @@ from presim.composition.blocks import Blocks, Placed
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.host_memory import HostUse
 from presim.composition.hosts import HostTimes, host_times
-from presim.composition.layout import Layout, groups, layout
+from presim.composition.layout import Layout, groups, layout, pair_groups
 from presim.composition.names import Names
 from presim.composition.orders import orders
-from presim.composition.own_schedule import orders_of
+from presim.composition.own_schedule import parse
 from presim.composition.passes import expert_parameters, quantisation, sparse, untie
+from presim.composition.placement import stage_ranks
 from presim.composition.plan import Plan
 from presim.composition.plan_passes import apply_passes
 from presim.composition.rows import PRIORITIES, Rows, Tables
@@ -33,7 +34,6 @@ from presim.composition.runtime.updates import UPDATES
 from presim.composition.runtime.with_experts import WithExperts
 from presim.composition.runtime.zero1 import Zero1
 from presim.composition.schedule import Action, Do, Key, Run
-from presim.composition.steps import rank_of_stage as rank_of
 from presim.composition.units import Unit, separate_experts, units
 from presim.hardware.cluster import Cluster
 from presim.trace.dtypes import dtype_bytes
@@ -66,10 +66,11 @@ class Composition:
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
         self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
         self.orders = (
-            orders_of(plan.rank_passes, plan.pipeline, plan.virtual, self.micros)
+            parse(plan.rank_passes, plan.pipeline, count, self.micros).orders()
             if plan.rank_passes
             else orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
         )
+        self.stage_ranks = stage_ranks(plan)
         self.copies = untie.copies(self.graph)
         first = groups(layout(plan, cluster.world_size), tied=bool(self.copies))
         named = {group.name: index for index, group in enumerate(first)}
@@ -87,7 +88,7 @@ class Composition:
     def trace(self, stage: int, rank_layout: Layout) -> tuple[Assembled, HostUse]:
         """The trace of the rank that has this stage, and what it keeps in host memory."""
         plan = self.plan
-        pipeline = self._pipeline(stage, len(groups(rank_layout)))
+        pipeline = self._pipeline(stage, pair_groups(rank_layout, tied=bool(self.copies)))
         forward, backward = self._runs(stage, pipeline)
         held_units = separate_experts(
             units(self.graph, forward if plan.pipeline > 1 or plan.separate_ends else None), self.experts
@@ -114,7 +115,7 @@ class Composition:
         copied = offloaded.bytes * self.all_micros // self.micros
         return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
 
-    def _pipeline(self, stage: int, num_groups: int) -> Pipeline:
+    def _pipeline(self, stage: int, pairs: dict[int, int]) -> Pipeline:
         plan = self.plan
         return Pipeline(
             self.graph,
@@ -127,19 +128,15 @@ class Composition:
             group=self.named["pipeline"],
             # with virtual stages, chunks share gradient names
             has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
-            pairs=(num_groups - 2, num_groups - 1),
-            schedule=plan.order,
+            pairs=pairs,
+            stage_ranks=self.stage_ranks,
+            is_dual=plan.order == "dualpipe",
             separate_ends=plan.separate_ends,
         )
 
     def _runs(self, stage: int, pipeline: Pipeline) -> tuple[list[Run], list[Run]]:
         """What the rank of a stage runs: forward in the order of its chunks, backward in the opposite one."""
-        plan = self.plan
-        rank_stages = [
-            stage_number
-            for stage_number in range(len(self.stages))
-            if rank_of(plan.order, plan.pipeline, stage_number) == stage
-        ]
+        rank_stages = [number for number, stage_rank in enumerate(self.stage_ranks) if stage_rank == stage]
         rank_stages.sort(key=pipeline.chunk)
         forward = [run for stage_number in rank_stages for run in pipeline.forward_runs(stage_number)]
         backward = [
@@ -199,7 +196,7 @@ class Composition:
 
     def _tied(self, rank_layout: Layout) -> list[Do]:
         """The gradients of tied parameters are summed over both ends of the pipeline."""
-        if not self.copies or rank_layout.rank not in (rank_layout.pipeline[0], rank_layout.pipeline[-1]):
+        if not self.copies or rank_layout.rank not in rank_layout.end_ranks:
             return []
         is_sharded = self.plan.data_style in ("fsdp2", "hsdp")
         dtype = "float32" if self.plan.data_style == "zero1" else self.copies[0].dtype

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from presim.composition import placement
 from presim.composition.plan import Plan
 from presim.trace.schema import Group
+
+_PAIR = "pipeline "  # begins the names of groups of two ranks of the pipeline
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -25,6 +28,12 @@ class Layout(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
     experts: tuple[int, ...] = ()  # expert-parallel group, if any
     copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
+    end_ranks: tuple[int, ...] = ()  # ranks with the first and the last stage
+    # numbers in the pipeline of other ranks than neighbours that the rank exchanges messages with
+    partners: tuple[int, ...] = ()
+    # groups that another rank has with its partners and this one lacks; ranks share a table of collectives, whose
+    # groups have to exist on each
+    missing_pairs: int = 0
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -51,17 +60,22 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     copies = tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else ()
     if across and copies and not plan.shard:
         copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
+    pipeline = tuple(range(0, world_size, inside))
+    rank_by_stage, partners = placement.stage_ranks(plan), placement.partners(plan)
     return Layout(
         world_size,
         first,
         data,
         tuple(range(first, first + plan.tensor)),
         stage_ranks[: plan.context],
-        tuple(range(0, world_size, inside)),
+        pipeline,
         stage_ranks[: plan.shard] if plan.shard else (),
         data[:: plan.shard] if plan.shard else (),
         tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
         copies,
+        (pipeline[rank_by_stage[0]], pipeline[rank_by_stage[-1]]),
+        tuple(sorted(partners[stage])),
+        max(map(len, partners)) - len(partners[stage]),
     )
 
 
@@ -80,7 +94,21 @@ def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
     if rank_layout.experts:
         named += [("experts", rank_layout.experts), ("copies", rank_layout.copies)]
     if len(rank_layout.pipeline) > 1:
-        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in rank_layout.neighbours]
+        named += [(f"{_PAIR}{'-'.join(map(str, pair))}", pair) for pair in rank_layout.neighbours]
     if tied:
-        named.append(("embedding", (rank_layout.pipeline[0], rank_layout.pipeline[-1])))
+        named.append(("embedding", tuple(sorted(rank_layout.end_ranks))))
+    pairs = [tuple(sorted((rank_layout.rank, rank_layout.pipeline[partner]))) for partner in rank_layout.partners]
+    for pair in (*pairs, *[rank_layout.neighbours[1]] * rank_layout.missing_pairs):
+        named.append((f"{_PAIR}{'-'.join(map(str, pair))}", pair))
     return [Group(name, ranks, len(ranks)) for name, ranks in named]
+
+
+def pair_groups(rank_layout: Layout, *, tied: bool = False) -> dict[int, int]:
+    """Number in the pipeline of each rank that the rank exchanges messages with -> index of the group of the two."""
+    indices = {}
+    all_groups = groups(rank_layout, tied=tied)
+    for index, group in enumerate(all_groups[: len(all_groups) - rank_layout.missing_pairs]):
+        if group.name.startswith(_PAIR):
+            (other,) = set(group.ranks) - {rank_layout.rank}
+            indices[rank_layout.pipeline.index(other)] = index
+    return indices

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
+from presim.composition.pass_dependencies import Dependencies, Dependency, is_ready
 from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved_passes
 from presim.composition.steps import (
     BACKWARD,
@@ -118,12 +119,20 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
 
 
 def with_messages(
-    passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
+    passes: Sequence[Sequence[Step | None]],
+    stages: int,
+    where: Callable[[int], int],
+    dependencies: Sequence[Dependency] = (),
 ) -> tuple[tuple[Step, ...], ...]:
     """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.
 
-    ``stages``: those of one direction; stages of the other direction are numbered after them.
+    ``stages``: those of one direction; stages of the other direction are numbered after them. ``dependencies``:
+    further passes that have to end first.
+
+    Raises:
+        ValueError: every rank waits for another.
     """
+    signals = Dependencies(dependencies, where)
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
@@ -134,7 +143,7 @@ def with_messages(
             if at[rank] >= len(own):
                 continue
             step = own[at[rank]]
-            if step is not None and not _is_ready(step, stages, came):
+            if step is not None and not is_ready(step, _has_input(step, stages, came), signals):
                 continue
             at[rank] += 1
             progress = True
@@ -145,16 +154,16 @@ def with_messages(
                 needed = _received(step.stage, step.micro, stages, backward)
                 if needed and where(needed[0].neighbour) != rank:
                     found[rank].append(Step(WAIT, step.stage, step.micro, needed))
-            found[rank].append(step)
-            if step.kind == WEIGHT:
-                continue
-            for message in _sent(step.stage, step.micro, stages, backward):
+            found[rank] += [*signals.waits(step), step]
+            for message in _sent(step.stage, step.micro, stages, backward) if step.kind != WEIGHT else ():
                 other = where(message.neighbour)
                 came.add((message.neighbour, step.micro, backward))
                 if other != rank:
                     found[rank] += _begin((message,), wait=False)
                     sent[rank].append(message)
                     found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
+            for side, signal in signals.end(step):
+                found[side].append(signal)
         if not progress:
             raise ValueError("deadlock in the schedule: every rank waits for another")
     for rank, messages in enumerate(sent):
@@ -194,8 +203,6 @@ def _with_all_waits(
     return tuple(longer)
 
 
-def _is_ready(step: Step, stages: int, arrivals: set[tuple[int, int, bool]]) -> bool:
-    if step.kind == WEIGHT:
-        return True
+def _has_input(step: Step, stages: int, arrivals: set[tuple[int, int, bool]]) -> bool:
     backward = step.kind != FORWARD
     return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in arrivals

@@ -1,44 +1,55 @@
-"""A pipeline schedule of one's own: a file with the passes of each rank, in PyTorch's notation.
+"""A pipeline schedule of one's own: the passes of each rank, where stages lie, and what waits for what.
 
 A row is a rank, a cell a pass: stage, kind, micro-batch, as in `torch.distributed.pipelining`'s ``_load_csv`` and
 ``_dump_csv``. Kinds are F (forward), B (backward), and I and W (its two parts: gradients of inputs, of weights). Empty
-cells are turns without a pass. Stage s lies on rank s modulo the number of ranks. Messages between stages follow
-from the passes: each goes out when its sender has the tensor, and the pass that needs it waits.
+cells are turns without a pass. A stage lies on the rank whose row has its passes. Messages between stages follow from
+the passes: each goes out when its sender has the tensor, and the pass that needs it waits. A row with an arrow is a
+further dependency: the pass behind it begins after the one before it has ended.
 
     0F0,0F1,0B0,0B1
     1F0,1B0,1F1,1B1
+    1B0 -> 0F1
 """
 
 from __future__ import annotations
 
 import collections
-import functools
+import dataclasses
+import itertools
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from presim.composition.orders import with_messages
-from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step, rank_of_stage
+from presim.composition.pass_dependencies import Dependencies, Dependency, Pass, name_of
+from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
 from presim.errors import InputError
-from presim.files import read_text
 
 OWN = "own"
+_ARROW = "->"
 _PASS = re.compile(r"(\d{1,5})([FBIW])(\d{1,7})")
 _KINDS = {"F": FORWARD, "B": BACKWARD, "I": INPUT, "W": WEIGHT}
 _WHOLE = ([FORWARD, BACKWARD], [FORWARD, INPUT, WEIGHT])  # what a stage does with a micro-batch, in order
 _SHOWN = 4
 
 
-def read_passes(path: Path) -> tuple[str, ...]:
-    """The rows of a schedule file, one for each rank.
+@dataclasses.dataclass(frozen=True)
+class OwnSchedule:
+    """A schedule that was read and is complete."""
 
-    Raises:
-        InputError: it cannot be read, or has no passes.
-    """
-    lines = [line.strip() for line in read_text(path, "name a file with a schedule").splitlines() if line.strip()]
-    if not lines:
-        raise InputError(f"{path} has no passes; give a row such as 0F0,0F1,0B0,0B1 for each rank")
-    return tuple(lines)
+    passes: tuple[tuple[Step | None, ...], ...]  # of each rank
+    stage_ranks: tuple[int, ...]  # where each stage lies
+    dependencies: tuple[Dependency, ...]
+
+    def orders(self) -> tuple[tuple[Step, ...], ...]:
+        """The steps of each rank, with messages.
+
+        Raises:
+            InputError: all ranks wait for another.
+        """
+        try:
+            return with_messages(self.passes, len(self.stage_ranks), self.stage_ranks.__getitem__, self.dependencies)
+        except ValueError as error:
+            raise InputError(f"the schedule deadlocks: {_stuck(self)}") from error
 
 
 def splits_backward(rows: Sequence[str]) -> bool:
@@ -46,52 +57,108 @@ def splits_backward(rows: Sequence[str]) -> bool:
     return any("W" in row for row in rows)
 
 
-def orders_of(rows: Sequence[str], ranks: int, chunks: int, micros: int) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each rank, with messages.
+def stage_ranks(rows: Sequence[str]) -> tuple[int, ...]:
+    """The rank of each stage, of rows that `parse` takes."""
+    return _placement([row for row in rows if _ARROW not in row])
+
+
+def pairs_of_ranks(rows: Sequence[str]) -> set[tuple[int, int]]:
+    """Ranks that exchange tensors or signals, of rows that `parse` takes."""
+    placement = stage_ranks(rows)
+    pairs = set(itertools.pairwise(placement))
+    for row in rows:
+        if _ARROW in row:
+            source, target = (int(match[1]) for match in _PASS.finditer(row))
+            pairs.add((placement[source], placement[target]))
+    return {(first, second) for first, second in pairs if first != second}
+
+
+def parse(rows: Sequence[str], ranks: int, stages: int, micros: int) -> OwnSchedule:
+    """The schedule of rows.
 
     Raises:
-        InputError: a pass is missing, given twice or on another rank than its stage, or all ranks wait for another.
+        InputError: a pass is missing or given twice, a stage lies on two ranks, or a dependency names no pass.
     """
-    if len(rows) != ranks:
-        raise InputError(f"the schedule has {len(rows)} rows, and the pipeline {ranks} ranks; give a row for each rank")
-    passes = [_parse(row, rank, ranks, ranks * chunks, micros) for rank, row in enumerate(rows)]
+    rank_rows = [row for row in rows if _ARROW not in row]
+    if len(rank_rows) != ranks:
+        raise InputError(
+            f"the schedule has {len(rank_rows)} rows, and the pipeline {ranks} ranks; give a row for each rank"
+        )
+    passes = tuple(tuple(_passes(row, rank, stages, micros)) for rank, row in enumerate(rank_rows))
+    placement = _placement(rank_rows)
+    if len(placement) < stages:
+        raise InputError(
+            f"the schedule has no passes of stage {len(placement)}, and pipeline x virtual is {stages} stages; give "
+            "each stage passes"
+        )
     for rank, steps in enumerate(passes):
-        _check_complete(steps, rank, ranks, chunks, micros)
-    try:
-        return with_messages(passes, ranks * chunks, functools.partial(rank_of_stage, OWN, ranks))
-    except ValueError as error:
-        raise InputError(f"the schedule deadlocks: {_stuck(passes, ranks * chunks)}") from error
+        rank_stages = [stage for stage, stage_rank in enumerate(placement) if stage_rank == rank]
+        if not rank_stages:
+            raise InputError(f"rank {rank} of the schedule has no passes; give each rank a stage")
+        _check_complete(steps, rank, rank_stages, micros)
+    planned = {name_of(step) for steps in passes for step in steps if step is not None}
+    dependencies = tuple(_dependency(row, planned) for row in rows if _ARROW in row)
+    return OwnSchedule(passes, placement, dependencies)
 
 
-def _parse(row: str, rank: int, ranks: int, stages: int, micros: int) -> list[Step | None]:
-    steps: list[Step | None] = []
+def _passes(row: str, rank: int, stages: int, micros: int) -> Iterator[Step | None]:
     for cell in map(str.strip, row.split(",")):
         if not cell:
-            steps.append(None)
+            yield None
             continue
-        match = _PASS.fullmatch(cell)
-        if match is None:
-            raise InputError(
-                f"rank {rank} of the schedule has {cell!r}; a pass is stage, F, B, I or W, micro-batch: 0F3"
-            )
-        stage, micro = int(match[1]), int(match[3])
-        if stage >= stages or stage % ranks != rank:
-            its_stages = ", ".join(map(str, range(rank, stages, ranks)))
-            raise InputError(f"rank {rank} of the schedule has {cell}; of {stages} stages it has {its_stages}")
-        if micro >= micros:
+        step = _read(cell, f"rank {rank} of the schedule")
+        if step.stage >= stages:
+            raise InputError(f"rank {rank} of the schedule has {cell}, and there are stages 0 to {stages - 1}")
+        if step.micro >= micros:
             raise InputError(f"rank {rank} of the schedule has {cell}, and a step has micro-batches 0 to {micros - 1}")
-        steps.append(Step(_KINDS[match[2]], stage, micro))
-    return steps
+        yield step
 
 
-def _check_complete(steps: Sequence[Step | None], rank: int, ranks: int, chunks: int, micros: int) -> None:
+def _read(cell: str, owner: str) -> Step:
+    match = _PASS.fullmatch(cell)
+    if match is None:
+        raise InputError(f"{owner} has {cell!r}; a pass is stage, F, B, I or W, micro-batch: 0F3")
+    return Step(_KINDS[match[2]], int(match[1]), int(match[3]))
+
+
+def _placement(rank_rows: Sequence[str]) -> tuple[int, ...]:
+    """The rank of each stage up to the last that has passes without a gap.
+
+    Raises:
+        InputError: a stage has passes on two ranks.
+    """
+    rank_by_stage: dict[int, int] = {}
+    for rank, row in enumerate(rank_rows):
+        for match in _PASS.finditer(row):
+            stage_rank = rank_by_stage.setdefault(int(match[1]), rank)
+            if stage_rank != rank:
+                raise InputError(
+                    f"stage {match[1]} of the schedule has passes on rank {stage_rank} and on rank {rank}; a stage "
+                    "lies on one rank"
+                )
+    missing = next(stage for stage in range(len(rank_by_stage) + 1) if stage not in rank_by_stage)
+    return tuple(rank_by_stage[stage] for stage in range(missing))
+
+
+def _dependency(row: str, planned: set[Pass]) -> Dependency:
+    cells = [cell.strip() for cell in row.split(_ARROW)]
+    if len(cells) != 2:
+        raise InputError(f"the schedule has the dependency {row!r}; give two passes with an arrow: 1B0 -> 0F1")
+    source, target = (name_of(_read(cell, f"the dependency {row!r}")) for cell in cells)
+    for name, cell in ((source, cells[0]), (target, cells[1])):
+        if name not in planned:
+            raise InputError(f"the dependency {row!r} names {cell}, which is in no row of the schedule")
+    return source, target
+
+
+def _check_complete(steps: Sequence[Step | None], rank: int, stages: Sequence[int], micros: int) -> None:
     kinds: dict[tuple[int, int], list[str]] = collections.defaultdict(list)
     for step in steps:
         if step is not None:
             kinds[step.stage, step.micro].append(step.kind)
     wrong = [
         f"{stage} of micro-batch {micro} ({', then '.join(kinds[stage, micro]) or 'none'})"
-        for stage in range(rank, ranks * chunks, ranks)
+        for stage in stages
         for micro in range(micros)
         if kinds[stage, micro] not in _WHOLE
     ]
@@ -103,33 +170,37 @@ def _check_complete(steps: Sequence[Step | None], rank: int, ranks: int, chunks:
         )
 
 
-def _stuck(passes: Sequence[Sequence[Step | None]], stages: int) -> str:
+def _stuck(schedule: OwnSchedule) -> str:
     """Which pass each rank cannot begin, and what it waits for."""
+    stages = len(schedule.stage_ranks)
+    dependencies = Dependencies(schedule.dependencies, schedule.stage_ranks.__getitem__)
     done: set[tuple[int, int, bool]] = set()
-    pending = [collections.deque(step for step in steps if step is not None) for steps in passes]
-    while any(steps and not _lacks(steps[0], stages, done) for steps in pending):
+    pending = [collections.deque(step for step in steps if step is not None) for steps in schedule.passes]
+    while any(steps and not _lacks(steps[0], stages, done, dependencies) for steps in pending):
         for steps in pending:
-            while steps and not _lacks(steps[0], stages, done):
+            while steps and not _lacks(steps[0], stages, done, dependencies):
                 step = steps.popleft()
+                dependencies.end(step)
                 if step.kind != WEIGHT:
                     done.add((step.stage, step.micro, step.kind != FORWARD))
     waits = [
-        f"rank {rank} waits at {_name(steps[0])} for {_lacks(steps[0], stages, done)}"
+        f"rank {rank} waits at {_written(name_of(steps[0]))} for {_lacks(steps[0], stages, done, dependencies)}"
         for rank, steps in enumerate(pending)
         if steps
     ]
     return "; ".join(waits[:_SHOWN]) + (f"; and {len(waits) - _SHOWN} more" if len(waits) > _SHOWN else "")
 
 
-def _lacks(step: Step, stages: int, done: set[tuple[int, int, bool]]) -> str:
+def _lacks(step: Step, stages: int, done: set[tuple[int, int, bool]], dependencies: Dependencies) -> str:
     """The pass that has to come first; empty if it came."""
     backward = step.kind != FORWARD
     before = step.stage + 1 if backward else step.stage - 1
-    if step.kind == WEIGHT or not 0 <= before < stages or (before, step.micro, backward) in done:
-        return ""
-    return f"{before}{'B' if backward else 'F'}{step.micro}"
+    if step.kind != WEIGHT and 0 <= before < stages and (before, step.micro, backward) not in done:
+        return f"{before}{'B' if backward else 'F'}{step.micro}"
+    missing = dependencies.missing(step)
+    return _written(missing) if missing else ""
 
 
-def _name(step: Step) -> str:
-    letter = next(letter for letter, kind in _KINDS.items() if kind == step.kind)
-    return f"{step.stage}{letter}{step.micro}"
+def _written(name: Pass) -> str:
+    kind, stage, micro = name
+    return f"{stage}{next(letter for letter, word in _KINDS.items() if word == kind)}{micro}"

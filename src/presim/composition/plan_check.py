@@ -7,9 +7,10 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from presim.composition.own_schedule import OWN, orders_of
+from presim.composition.own_schedule import OWN, parse
 from presim.composition.passes import expert_routing
 from presim.composition.plan import Plan
+from presim.composition.schedule_source import with_passes
 from presim.errors import InputError
 
 _POSITIVE = ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual")
@@ -240,7 +241,7 @@ def _check_rounds(plan: Plan, world_size: int, blocks: int) -> None:
     """
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
     if plan.rank_passes:
-        orders_of(plan.rank_passes, ranks, plan.virtual, micros)
+        parse(with_passes(plan, world_size).rank_passes, ranks, ranks * plan.virtual, micros).orders()
     micro_step_samples = plan.micro_batch * plan.data(world_size)
     if ranks > 1 and plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
         even = max(2 * ranks, micros + micros % 2)

@@ -22,6 +22,7 @@ from presim.composition.passes import (
 )
 from presim.composition.passes.chain import Chain
 from presim.composition.passes.expert_routing import Load
+from presim.composition.placement import stage_ranks
 from presim.composition.plan import Plan
 from presim.composition.roofline import roofline
 from presim.hardware.cluster import Cluster
@@ -54,7 +55,8 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     if plan.activation_budget < 1:
         notes += _within_budget(chain, plan, cluster.gpu)
     if plan.pipeline > 1:
-        ends_apart = not plan.order.startswith("dualpipe")  # there one rank has both ends
+        ranks = stage_ranks(plan)
+        ends_apart = ranks[0] != ranks[-1]  # not where stages turn back, as DualPipe's do
         chain = Chain(untie.apply(chain.graph) if ends_apart else chain.graph, plan.micro_batch, plan.local_sequence)
         chain.step("pipeline", shared_root.apply)
         if plan.order in ("zero-bubble", "dualpipe", "dualpipev") or splits_backward(plan.rank_passes):

@@ -8,6 +8,7 @@ from typing import Literal
 # input, weight: the two parts of a split backward pass
 FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
 SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
+SIGNAL, AWAIT = "signal", "await"  # dependencies between passes without a tensor
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev", "own"]
 
 
@@ -27,6 +28,15 @@ class Message:
 
 
 @dataclasses.dataclass(frozen=True)
+class Signal:
+    """A message that says only that a pass has ended."""
+
+    number: int  # of the dependency
+    peer: int  # rank of the pipeline at the other end
+    outgoing: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
     """A pass of a stage, or communication that starts here; the compute stream may wait for it at once."""
 
@@ -35,6 +45,7 @@ class Step:
     micro: int = 0
     messages: tuple[Message, ...] = ()
     freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
+    signal: Signal | None = None
 
 
 def rank_of_stage(schedule: str, ranks: int, stage: int) -> int:

@@ -51,6 +51,26 @@ for pixels, classes in ((images, marks), (points, spots.repeat(8, 1))):
 assert F.kl_div(logs, share, reduction="batchmean").item() == 7
 for weighted in (F.mse_loss, F.l1_loss, F.huber_loss):
     assert weighted(output, target, weight=share).item() == 7, weighted
+PLAIN_NAMES = {
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "CrossEntropyLoss": "cross_entropy",
+    "KLDivLoss": "kl_div",
+    "LinearCrossEntropyLoss": "linear_cross_entropy",
+    "NLLLoss2d": "nll_loss",
+}
+modules = [name for name in dir(torch.nn) if name.endswith("Loss") and "Adaptive" not in name]
+assert len(modules) >= 20, modules
+for name in modules:
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in name).lower().strip("_")
+    for together, apart in (("nll", "n_l_l"), ("ctc", "c_t_c"), ("mse", "m_s_e"), ("multilabel", "multi_label")):
+        words = words.replace(apart, together)
+    arguments = CASES[PLAIN_NAMES.get(name, words)]
+    if name == "LinearCrossEntropyLoss":
+        layer = getattr(torch.nn, name)(ROWS, ROWS).cuda()
+        assert layer(output, labels).item() == 7
+        continue
+    assert getattr(torch.nn, name)()(*arguments).item() == 7, name
 adaptive = torch.nn.AdaptiveLogSoftmaxWithLoss(ROWS, ROWS, [10, 100]).cuda()
 assert adaptive(output, labels).loss.item() == 7
 assert torch.nn.GaussianNLLLoss()(output, target, share).item() == 7

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.composition.orders import orders
-from presim.composition.own_schedule import orders_of, read_passes, splits_backward
+from presim.composition.own_schedule import parse, splits_backward
 from presim.composition.pass_orders import interleaved_passes
 from presim.composition.plan import read_plan
 from presim.composition.plan_check import check
+from presim.composition.schedule_source import read_passes
 from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT
 from presim.errors import InputError
 
@@ -31,7 +32,7 @@ def test_a_known_schedule_written_as_a_file_is_that_schedule(ranks: int, chunks:
         for rank in range(ranks)
     ]
     name = "zero-bubble" if split else "interleaved"
-    assert orders_of(rows, ranks, chunks, rounds * ranks) == orders(name, ranks, chunks, rounds * ranks)
+    assert parse(rows, ranks, ranks * chunks, rounds * ranks).orders() == orders(name, ranks, chunks, rounds * ranks)
     assert splits_backward(rows) == split
 
 
@@ -51,7 +52,35 @@ CASES = [  # rows of two ranks with one stage each and two micro-batches, and th
         "the schedule deadlocks: rank 0 waits at 0B0 for 1B0; rank 1 waits at 1F1 for 0F1",
     ),
     (["0F0,0F1,0B0,0B1"], "the schedule has 1 rows, and the pipeline 2 ranks; give a row for each rank"),
-    (["0F0,1F0", ""], "rank 0 of the schedule has 1F0; of 2 stages it has 0"),
+    (
+        ["0F0,0F1,0B0,0B1,2F0", "1F0,1B0,1F1,1B1"],
+        "rank 0 of the schedule has 2F0, and there are stages 0 to 1",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1,1F1", "1F0,1B0,1B1"],
+        "stage 1 of the schedule has passes on rank 0 and on rank 1; a stage lies on one rank",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1", ""],
+        "the schedule has no passes of stage 1, and pipeline x virtual is 2 stages; give each stage passes",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1,1F0,1B0,1F1,1B1", ""],
+        "rank 1 of the schedule has no passes; give each rank a stage",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1", "1B0 -> 0F1 -> 0B1"],
+        "the schedule has the dependency '1B0 -> 0F1 -> 0B1'; give two passes with an arrow: 1B0 -> 0F1",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1", "1W0 -> 0F1"],
+        "the dependency '1W0 -> 0F1' names 1W0, which is in no row of the schedule",
+    ),
+    (
+        ["0F0,0F1,0B0,0B1", "1F0,1F1,1B0,1B1", "1B0 -> 0F1"],
+        "the schedule deadlocks: rank 0 waits at 0F1 for 1B0; rank 1 waits at 1F1 for 0F1",
+    ),
+    (["0F0,0F1,0B1,0B0", "1F0,1B0,1F1,1B1", "0B0->0B1"], "the schedule deadlocks: rank 0 waits at 0B1 for 0B0"),
     (["0F0,0X0", ""], "rank 0 of the schedule has '0X0'; a pass is stage, F, B, I or W, micro-batch: 0F3"),
     (["0F2", ""], "rank 0 of the schedule has 0F2, and a step has micro-batches 0 to 1"),
 ]
@@ -60,15 +89,15 @@ CASES = [  # rows of two ranks with one stage each and two micro-batches, and th
 @pytest.mark.parametrize(("rows", "message"), CASES)
 def test_a_schedule_that_cannot_run_is_refused(rows: list[str], message: str) -> None:
     with pytest.raises(InputError) as error:
-        orders_of(rows, 2, 1, 2)
+        parse(rows, 2, 2, 2).orders()
     assert str(error.value) == message
 
 
 def test_a_file_is_part_of_the_plan(tmp_path: Path) -> None:
     """Its passes determine the plan, whatever happens to the file."""
     path = tmp_path / "own.csv"
-    path.write_text("0F0,0F1,0B0,0B1\n\n1F0,1B0,1F1,1B1\n")
-    rows = read_passes(path)
+    path.write_text("# two ranks\n0F0,0F1,0B0,0B1\n\n1F0,1B0,1F1,1B1\n")
+    rows = read_passes(str(path))
     plan = read_plan(None, {"sequence": 128, "pipeline": 2, "global_batch": 2, "rank_passes": rows})
     assert (plan.schedule, plan.order, plan.rank_passes) == ("own", "own", ("0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1"))
     for other in ({"rank_passes": rows, "schedule": "1f1b"}, {"schedule": "own"}):

@@ -75,6 +75,11 @@ BAD = [
     ),
     ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
     ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
+    (
+        "validation/headlines/maya_space",
+        ("--nodes", "3", *OUT),
+        "--nodes 3: 512 samples must divide among 8 GPUs a node",
+    ),
     ("validation/headlines/run", ("spoon", *OUT), "no paper is called 'spoon': there are torchsim, maya, phantora"),
     ("validation/moe_fabrics", ("--nodes", "6", *OUT), "--nodes 6: 32 experts' ranks are on four nodes; give a"),
     ("validation/moe_fabrics", ("--model", "spoon", "--nodes", "4", *OUT), "`presim compose spoon --cluster "),

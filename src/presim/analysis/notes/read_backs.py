@@ -9,7 +9,8 @@ from presim.result import PolicyUse, ReadBack
 from presim.trace.schema import Manifest
 
 _NAMED = 2  # places in a note
-_KEYS = {"sampling": "token"}  # what a read-back calls it, where the key of --values has another name
+# what a read-back calls it -> keys of --values, where they are others; of several, those that are set count
+_KEYS = {"sampling": ("token", "eos", "eos_after", "acceptance")}
 
 
 def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
@@ -46,7 +47,9 @@ def policies_used(reads: Sequence[ReadBack], policies: Mapping[str, str]) -> lis
     reads_by_policy: dict[str, list[ReadBack]] = defaultdict(list)
     for read in reads:
         if read.answer != "computed":
-            reads_by_policy[_KEYS.get(read.answer, read.answer.replace(" ", "_"))].append(read)
+            keys = _KEYS.get(read.answer, (read.answer.replace(" ", "_"),))
+            for key in [key for key in keys if key in policies] or keys[:1]:
+                reads_by_policy[key].append(read)
     return [
         PolicyUse(
             key,

@@ -10,6 +10,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable
 
+from presim.capture.device_values import drawn
 from presim.errors import InputError
 from presim.files import read_text
 from presim.trace import routing_policy
@@ -69,7 +70,8 @@ _CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
     "routing": (lambda text: _routing(text), routing_policy.FORMS),
     "token": (_natural, "a token id"),
     "eos": (_natural, "the id of the end-of-sequence token"),
-    "eos_after": (_natural, "the number of tokens sampled before the end-of-sequence token"),
+    "eos_after": (drawn.lengths, drawn.LENGTHS),
+    "acceptance": (drawn.acceptance, drawn.ACCEPTANCE),
     "watchdog": (_number, "seconds"),
 }
 DEFAULTS = {"loss": "2.0", "gradient_norm": "1.0", "number": "0.5", "routing": "balanced", "watchdog": "60"}
@@ -139,5 +141,10 @@ def format_for_hook(policies: dict[str, str], lowest_rank: int | None = None) ->
     ``lowest_rank``: each rank gets its own values, and this one the lowest losses and numbers.
     """
     settings = {key: value for key, value in policies.items() if key not in ("routing", "watchdog")}
+    if "eos_after" in settings:
+        settings["eos_after"] = ",".join(map(str, drawn.lengths(settings["eos_after"])))
+    if "acceptance" in settings:
+        probability, seed = drawn.acceptance(settings["acceptance"])
+        settings |= {"acceptance": str(probability), "acceptance_seed": str(seed)}
     settings |= {} if lowest_rank is None else {"lowest_rank": str(lowest_rank)}
     return "\n".join(f"{key}={value}" for key, value in (settings | _routing(policies["routing"])).items())

@@ -15,7 +15,15 @@ from typing import TypeAlias
 
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.graph.works import Sizes, works
-from presim.composition.passes import fusion, quantisation, selective, sparse, weight_only
+from presim.composition.passes import (
+    collective_order,
+    collective_split,
+    fusion,
+    quantisation,
+    selective,
+    sparse,
+    weight_only,
+)
 from presim.composition.passes.check import check
 from presim.errors import InputError
 
@@ -28,6 +36,8 @@ _BUILT_IN: dict[str, Pass] = {
     "fuse-cross-entropy": fusion.cross_entropy,
     "fuse-pointwise": fusion.pointwise,
     "recompute-selective": selective.recompute,
+    collective_order.NAME: collective_order.apply,
+    **collective_split.passes(),
     **quantisation.passes(),
     sparse.NAME: sparse.apply,
     weight_only.NAME: weight_only.apply,

@@ -8,22 +8,22 @@ memory when a message arrives.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from presim.composition.blocks import rounded
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables, Template
+from presim.composition.rows import STREAMS, Rows, Tables, Template
 from presim.composition.runtime.data_parallel import DataParallel
 from presim.composition.schedule import Action, Do, Key, Run
 from presim.composition.stages import Crossing, Stage
-from presim.composition.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
-from presim.composition.steps import rank_of_stage as rank_of
+from presim.composition.steps import AWAIT, BACKWARD, EXCHANGE, FORWARD, INPUT, SIGNAL, WAIT, WEIGHT, Message, Step
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
 
 _BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: previous rank, next rank, whole group; see rows.STREAMS
+_SIGNAL_BYTES = 4
 _PRODUCTS = ("aten::mm", "aten::addmm")
 Again = Callable[[tuple[Run, ...]], Sequence[Action]]
 
@@ -42,16 +42,20 @@ class Pipeline:
         hosts: HostTimes,
         *,
         group: int = -1,
-        pairs: tuple[int, int] = (-1, -1),
+        pairs: Mapping[int, int],
+        stage_ranks: Sequence[int],
+        is_dual: bool = False,
         has_buffers: bool = True,
-        schedule: str = "",
         separate_ends: bool = False,
     ) -> None:
-        """``separate_ends``: what follows the blocks counts as another chunk than what precedes them."""
-        self._rank_of = functools.partial(rank_of, schedule, ranks)
+        """``pairs``: the group with each rank that messages go to. ``stage_ranks``: the rank of each stage.
+
+        ``separate_ends``: what follows the blocks counts as another chunk than what precedes them.
+        """
+        self._rank_of = stage_ranks.__getitem__
         # DualPipe: stages of one direction, and whether micro-batches of the other direction enter nearer to this rank
-        self._length = ranks if schedule == "dualpipe" else len(stages)
-        self._turned = schedule == "dualpipe" and rank >= ranks // 2
+        self._length = ranks if is_dual else len(stages)
+        self._turned = is_dual and rank >= ranks // 2
         self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == rank]
         self._graph, self._stages, self._place, self._ranks = graph, stages, rank, ranks
         self._each = 1
@@ -95,6 +99,8 @@ class Pipeline:
                 actions += self._free_used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages, step.freed))
+            elif step.kind in (SIGNAL, AWAIT):
+                actions.append(self._signal(step))
             else:
                 actions += self._begin(step)
         return [*actions, *data.end()]
@@ -109,7 +115,7 @@ class Pipeline:
 
     def chunk(self, stage: int) -> int:
         """Number of a stage among those of this rank; under DualPipe the ranks with the same two stages agree on it."""
-        return stage // self._ranks ^ self._turned
+        return self._own.index(stage) ^ self._turned
 
     def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's forward pass."""
@@ -272,11 +278,34 @@ class Pipeline:
             self._templates[kind] = rows.template()
         return Do(self._templates[kind], (("message", messages[0], "done"), *sent), of_all=of_all is not None)
 
+    def _signal(self, step: Step) -> Do:
+        """Start a message that says only that a pass has ended, or make the compute stream wait for one."""
+        assert step.signal is not None  # by construction in `pass_dependencies`
+        number, peer, outgoing = dataclasses.astuple(step.signal)
+        stream = self._stream(peer)
+        kind = (step.kind, peer, outgoing)
+        if kind not in self._templates:
+            rows = Rows(self._tables, self._hosts, Phase.OTHER)
+            if step.kind == AWAIT:
+                rows.wait("done", 0)
+            else:
+                name = "send" if outgoing else "recv"
+                rows.record("ready", 0)
+                rows.wait("ready", stream)
+                signature = Collective(name, _SIGNAL_BYTES, "int32", self._pairs[peer], int(peer > self._place))
+                rows.work(f"nccl::{name}", signature, stream=stream)
+                rows.record("done", stream)
+            self._templates[kind] = rows.template()
+        template = self._templates[kind]
+        return Do(template, tuple(("signal", number, outgoing, slot) for slot in template.slots))
+
     def _values(self, message: Message) -> tuple[Crossing, ...]:
         return (self._leaving if message.outgoing else self._received_crossings)(message.stage, message.backward)
 
     def _stream(self, peer: int) -> int:
-        return _BEFORE if self._ranks > 2 and peer == (self._place - 1) % self._ranks else _AFTER
+        if self._ranks > 2 and peer == (self._place - 1) % self._ranks:
+            return _BEFORE
+        return _AFTER if peer == (self._place + 1) % self._ranks else len(STREAMS) + peer
 
     def _signatures(self, step: Step, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
         if step.kind == EXCHANGE:
@@ -287,7 +316,7 @@ class Pipeline:
                 Collective("send_recv", max(sent_bytes, received_bytes), dtype, self._group, peer, fused=len(parts))
             ]
         kinds = {True: "send", False: "recv"}
-        pair = self._pairs[self._stream(peer) == _AFTER]
+        pair = self._pairs[peer]
         return [
             Collective(
                 kinds[message.outgoing], self._size(crossing), self._dtype(crossing), pair, int(peer > self._place)

@@ -46,7 +46,7 @@ def stage_shares(graph: OperatorGraph, plan: Plan) -> StageShares:
         InputError: the model has fewer blocks than stages.
     """
     from presim.composition import stages
-    from presim.composition.steps import rank_of_stage
+    from presim.composition.placement import stage_ranks
 
     count = plan.pipeline * plan.virtual
     sizes = plan.stages or stages.even_sizes(stages.count_blocks(graph), count)
@@ -56,9 +56,7 @@ def stage_shares(graph: OperatorGraph, plan: Plan) -> StageShares:
     is_dual = plan.order == "dualpipe" and plan.pipeline > 1
     copies = 2 if is_dual else 1
     ranks = tuple(
-        tuple(
-            stage % count for stage in range(copies * count) if rank_of_stage(plan.order, plan.pipeline, stage) == rank
-        )
+        tuple(stage % count for stage, stage_rank in enumerate(stage_ranks(plan)) if stage_rank == rank)
         for rank in range(plan.pipeline)
     )
     return StageShares(blocks, ranks, 1 / copies, _parameters(graph, blocks))

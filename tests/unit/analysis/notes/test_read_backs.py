@@ -68,3 +68,12 @@ def test_policies_that_were_used_have_their_setting_and_the_lines_that_read_them
         result.PolicyUse("token", "7", 1, ["a.py:4"]),
         result.PolicyUse("finite", "", 1, ["a.py:6"]),
     ]
+
+
+def test_of_several_settings_of_sampling_those_that_are_set_were_used() -> None:
+    reads = read_backs([manifest(0, ReadBack("a.py:3", "item", "sampling", 2))])
+    settings = {"eos": "7", "eos_after": "uniform:3:20:5", "loss": "2.0"}
+    assert policies_used(reads, settings) == [
+        result.PolicyUse("eos", "7", 2, ["a.py:3"]),
+        result.PolicyUse("eos_after", "uniform:3:20:5", 2, ["a.py:3"]),
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from presim.capture.device_values.drawn import lengths
 from presim.capture.device_values.policies import DEFAULTS, Origin, format_for_hook, parse, seeded
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
@@ -27,7 +29,12 @@ def test_later_options_override_earlier_ones_and_files_count_as_their_lines(tmp_
     ("option", "sentence"),
     [
         ("los=2", "--values los=2: unknown key 'los'; use one of loss, gradient_norm, number, routing, token, eos, "
-                  "eos_after, watchdog, or `off`"),
+                  "eos_after, acceptance, watchdog, or `off`"),
+        ("eos_after=uniform:9:3", "--values eos_after=uniform:9:3: expected a number of tokens, "
+                                  "uniform:LOW:HIGH[:SEED], lognormal:MEDIAN:SIGMA[:SEED] or file:PATH"),
+        ("eos_after=lognormal:0:1", "--values eos_after=lognormal:0:1: expected a number of tokens, "
+                                    "uniform:LOW:HIGH[:SEED], lognormal:MEDIAN:SIGMA[:SEED] or file:PATH"),
+        ("acceptance=1.1", "--values acceptance=1.1: expected a probability, and perhaps a seed: 0.8 or 0.8:1"),
         ("loss=nan", "--values loss=nan: expected a number, or several numbers for consecutive losses: "
                      "3.2,2.9,2.5"),
         ("eos=-1", "--values eos=-1: expected the id of the end-of-sequence token"),
@@ -107,3 +114,19 @@ def test_origins_match_the_shim() -> None:
     header = (SHIM_DIRECTORY / "core" / "values.h").read_text()
     numbers = {int(number) for number in re.findall(r"^  k\w+ = (\d+),", header, re.MULTILINE)}
     assert numbers == {int(origin) for origin in Origin}
+
+
+def test_lengths_have_the_distribution_that_is_named(tmp_path: Path) -> None:
+    """Means and quantiles of 4,096 draws; the same seed gives the same lengths."""
+    even, skewed = lengths("uniform:10:30"), lengths("lognormal:100:0.5:4")
+    assert (min(even), max(even)) == (10, 30)
+    assert sum(even) / len(even) == pytest.approx(20, rel=0.02)
+    assert sorted(skewed)[len(skewed) // 2] == pytest.approx(100, rel=0.05)
+    assert sum(skewed) / len(skewed) == pytest.approx(100 * math.exp(0.125), rel=0.05)
+    assert skewed == lengths("lognormal:100:0.5:4") != lengths("lognormal:100:0.5:5")
+    (tmp_path / "seen").write_text("3, 8\n2")
+    assert lengths(f"file:{tmp_path / 'seen'}") == [3, 8, 2]
+    assert "eos_after=3,8,2\n" in format_for_hook(parse([f"eos_after=file:{tmp_path / 'seen'}"]) or {})
+    (tmp_path / "seen").write_text("three")
+    with pytest.raises(InputError, match="expected a file with one length per sequence"):
+        parse([f"eos_after=file:{tmp_path / 'seen'}"])

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <mutex>
 #include <numeric>
 #include <sstream>
 #include <vector>
@@ -30,7 +31,9 @@ struct Policies {
   std::vector<double> loads;  // per expert
   int64_t token = -1;         // -1: the middle of the vocabulary
   int64_t eos = -1;           // -1: never
-  int64_t eos_after = 0;      // tokens sampled before it
+  std::vector<double> eos_after{0};  // tokens sampled before it: one number, or one for each sequence in turn
+  double acceptance = 1;             // probability that a sampled token is the one that a draft model sampled
+  uint64_t acceptance_seed = 0;
   bool by_rank = false;       // values differ between ranks that have tokens of their own
   uint64_t lowest = 0;        // the rank whose losses and numbers are then low; the others' are high
 };
@@ -188,14 +191,50 @@ void route(const at::Tensor& tensor, int64_t choices) {
   host_view(tensor).copy_(source);
 }
 
-void sample(const at::Tensor& tensor, int64_t choices) {
-  static std::atomic<int64_t> given{0};
+// The sequences that are being generated: how many came before them, and how many tokens they have.
+struct Generation {
+  size_t before = 0;
+  int64_t sampled = 0;
+};
+
+// Whether a sequence ends with the next token. Lengths that differ start again once all sequences of a batch have ended.
+bool ends(const Generation& generation, int64_t row) {
   const Policies& chosen = policies();
-  int64_t after = chosen.by_rank ? int64_t(double(chosen.eos_after) * of_rank(kEndOfRank)) : chosen.eos_after;
-  bool ends = chosen.eos >= 0 && given++ >= after;
+  if (chosen.eos < 0) return false;
+  size_t first = chosen.by_rank ? size_t(mixed(tokens_of + 1) % chosen.eos_after.size()) : 0;
+  double after = chosen.eos_after[(first + generation.before + size_t(row)) % chosen.eos_after.size()];
+  if (chosen.eos_after.size() == 1 && chosen.by_rank) after = std::floor(after * of_rank(kEndOfRank));
+  return double(generation.sampled) >= after;
+}
+
+// Tokens of several positions at once are a target model's answer to a draft: each agrees with a probability.
+bool agrees(uint64_t call, int64_t position) {
+  const Policies& chosen = policies();
+  uint64_t x = mixed(chosen.acceptance_seed + 1) + call * 0x9e3779b97f4a7c15ull + tokens_of;
+  return (double(mixed(mixed(x) + uint64_t(position)) >> 11) + 0.5) * 0x1p-53 < chosen.acceptance;
+}
+
+void sample(const at::Tensor& tensor, int64_t choices) {
+  static Generation generation;
+  static std::mutex guard;
+  static uint64_t calls = 0;
+  std::lock_guard lock(guard);
+  const Policies& chosen = policies();
   int64_t middle = chosen.by_rank ? int64_t(double(choices) * of_rank(kTokenOfRank)) : choices / 2;
-  int64_t token = ends ? chosen.eos : chosen.token >= 0 ? chosen.token : middle;
-  host_view(tensor).fill_(token);
+  int64_t usual = chosen.token >= 0 ? chosen.token : middle, rows = tensor.dim() > 0 ? tensor.size(0) : 1;
+  bool verifies = tensor.dim() > 1 && tensor.size(-1) > 1;
+  std::vector<int64_t> tokens(size_t(tensor.numel()), usual);
+  bool all_end = true;
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    bool last = ends(generation, i / std::max<int64_t>(1, tensor.numel() / rows));
+    all_end &= last;
+    if (last) tokens[size_t(i)] = chosen.eos;
+    else if (verifies && !agrees(calls, i)) tokens[size_t(i)] = (usual + 1) % choices;
+  }
+  ++calls;
+  ++generation.sampled;
+  if (all_end && chosen.eos_after.size() > 1) generation = {generation.before + size_t(rows), 0};
+  host_view(tensor).copy_(at::from_blob(tokens.data(), tensor.sizes(), at::TensorOptions().dtype(at::kLong)));
 }
 
 uint8_t answer_indices(const at::Tensor& tensor, int64_t choices) {
@@ -233,7 +272,9 @@ void configure(const std::string& lines) {
     if (key == "token") chosen.token = std::atoll(value.c_str());
     if (key == "eos") chosen.eos = std::atoll(value.c_str());
     if (key == "lowest_rank") chosen.by_rank = true, chosen.lowest = std::strtoull(value.c_str(), nullptr, 10);
-    if (key == "eos_after") chosen.eos_after = std::atoll(value.c_str());
+    if (key == "eos_after") chosen.eos_after = numbers(value);
+    if (key == "acceptance") chosen.acceptance = std::atof(value.c_str());
+    if (key == "acceptance_seed") chosen.acceptance_seed = std::strtoull(value.c_str(), nullptr, 10);
   }
 }
 
