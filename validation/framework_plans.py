@@ -23,8 +23,8 @@ from presim.cli.script import sentences
 from presim.composition.plan import Plan
 from presim.errors import PresimError
 from presim.evaluation.options import EvaluationOptions
-from presim.validation.cases import CannotBuildError, Case, read_cases
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import CannotBuildError, Case, read_cases
+from presim.studies.validation.gpus import gpu_of
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
 RESULT = Path(__file__).parent / "results" / "framework-plans.md"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_folder
+from presim.system.files import check_folder
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = (

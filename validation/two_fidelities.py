@@ -24,7 +24,6 @@ import msgspec
 from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.files import check_writable, write_file
 from presim.planner.answer.why import show
 from presim.planner.confirm.capture import capture
 from presim.planner.of_model import request_for_model
@@ -33,6 +32,7 @@ from presim.planner.run import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial, key
+from presim.system.files import check_writable, write_file
 from presim.units import percent, seconds
 
 RESULTS = Path(__file__).parent / "results"

@@ -6,7 +6,7 @@ TYPE_CHECKING = False  # without typing, whose import takes 20 ms, in which Ctrl
 if TYPE_CHECKING:
     from typing import Any
 
-    from presim.api import (
+    from presim.cli.api import (
         ask,
         compare,
         compose,
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = dict.fromkeys(__all__, "presim.api") | {
+_LAZY = dict.fromkeys(__all__, "presim.cli.api") | {
     "Evaluator": "presim.evaluation.evaluator",
     "Job": "presim.trace.job",
     "Result": "presim.result",

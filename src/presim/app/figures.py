@@ -13,8 +13,8 @@ from presim.post_training.answer import RlAnswer
 from presim.report import content
 from presim.result import Result
 from presim.result.training import Projection
+from presim.studies.saved_results.read import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
-from presim.view.saved.read import SavedResult
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import check_is_emulated
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 from presim.trace.job import Job
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib

@@ -14,8 +14,8 @@ import click
 from presim.cli.declared import Declaration, command_of, declarations, python_keyword, several_words
 from presim.cli.main import cli
 from presim.errors import InputError
-from presim.files.scratch import temporary_folder
-from presim.view.saved.read import read
+from presim.studies.saved_results.read import read
+from presim.system.files.scratch import temporary_folder
 
 Option: TypeAlias = bool | float | str | Sequence[str] | None
 

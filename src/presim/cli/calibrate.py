@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.report_options import Report, report_options
 from presim.cli.serving_inputs import plan_of
 from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options
 from presim.cli.verb import VerbGroup
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 _WHOLE = "nothing is written, because the calibration was not fitted to its end"
 
@@ -38,12 +38,12 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     import dataclasses
 
     from presim.cost.estimators import notes
-    from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
     from presim.serving import calibrate
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
     from presim.serving.steps.times import Engine, build
+    from presim.system.files import check_writable
 
     check_writable(out)
     shape = find(model)

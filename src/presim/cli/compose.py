@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.errors import ExitCode
@@ -313,7 +313,7 @@ def _check_write(folder: str, like: str | None) -> None:
     from pathlib import Path
 
     from presim.errors import InputError
-    from presim.files import check_folder
+    from presim.system.files import check_folder
 
     if like is not None:
         raise InputError("--write writes a plan, but --like takes the plan from a capture: leave out one of the two")

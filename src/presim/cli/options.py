@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.errors import ExitCode
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.evaluation.pipeline import Evaluation
@@ -222,7 +222,7 @@ class Outputs:
         ``job``: the folder of a saved trace, which must not be overwritten.
         """
         from presim.errors import InputError
-        from presim.files import check_folder, check_writable
+        from presim.system.files import check_folder, check_writable
         from presim.trace.store import owns
 
         if self.price_per_gpu_hour is not None and self.tokens is None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options
 from presim.cli.serving_options import add_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 _BATCH = (
     click.option("--prompts", type=number(quantities.BATCH), default=512, show_default=True, help="Prompts of a step."),
@@ -238,9 +238,9 @@ def command(
     from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
-    from presim.files import check_writable
     from presim.post_training import show
     from presim.post_training.recipes.write import check
+    from presim.system.files import check_writable
     from presim.verbs.rl import predict_rl
 
     if written:

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
-from presim.process import interrupts
+from presim.system import interrupts
+from presim.units import quantities
 
 _PLAN = (  # option, field, help: values of one knob; several vary it
     ("--seq", "sequence", "Sequence length: tokens per sample."),
@@ -164,11 +164,11 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     e.g. `torchrun train.py --tp {tp}`; it is captured for each value in `--vary`. With a MODEL and a COMMAND, --confirm
     captures the best plans with the COMMAND.
     """
-    from presim.files import check_writable, write_file
     from presim.planner.answer import written
     from presim.planner.answer.table import csv_table, write
     from presim.planner.run import run
     from presim.planner.study import encode
+    from presim.system.files import check_writable, write_file
 
     outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
     for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
@@ -204,9 +204,9 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
     """Search on several clusters, and run each plan on all."""
     from presim.errors import ExitCode, InputError
     from presim.evaluation.options import ClusterOptions
-    from presim.files import write_file
     from presim.planner.answer.matrix_page import picture, write
     from presim.planner.matrix import clusters_of, encode, search_matrix
+    from presim.system.files import write_file
 
     models = [word for word in words if "=" not in word]
     unusable = [name for name in ClusterOptions.__dataclass_fields__ if options.get(name) is not None]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.serving_inputs import deployment_of, workload_of
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
@@ -124,7 +124,7 @@ def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) 
 
         raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
-    from presim.process.localhost import listening_socket
+    from presim.system.localhost import listening_socket
 
     endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
     listening = listening_socket(port, "--listen")
@@ -134,7 +134,7 @@ def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) 
 
 
 def _check(outputs: dict[str, Any]) -> None:
-    from presim.files import check_writable
+    from presim.system.files import check_writable
 
     for name in ("json_file", "html", "perfetto"):
         if outputs[name] not in (None, "-"):
@@ -145,7 +145,7 @@ def deliver(content: bytes, path: str) -> None:
     """Write to a file, or to standard output if the path is -."""
     import sys
 
-    from presim.files import write_file
+    from presim.system.files import write_file
 
     if path == "-":
         sys.stdout.buffer.write(content)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from presim.composition.models.description import Model
     from presim.hardware import Gpu
-    from presim.models.description import Model
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.engines.engine import Life
     from presim.serving.plan import Plan
@@ -58,10 +58,10 @@ def deployment_of(model: str, options: dict[str, Any], *, quiet: bool = False) -
 
 def _life(options: dict[str, Any]) -> Life | None:
     """The life cycle of engines; None if they neither scale nor fail."""
-    from presim import quantities
     from presim.errors import InputError
-    from presim.files import shortened
     from presim.serving.engines.engine import Life, Scaling
+    from presim.system.files import shortened
+    from presim.units import quantities
 
     words, scaling = options["autoscale"], None
     if words is None and options["mtbf"] is None:
@@ -117,9 +117,9 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
     Raises:
         InputError: it cannot be read, or its simulation would exceed the budget.
     """
-    from presim.process import budgets
     from presim.serving import work
     from presim.serving.workloads import generate, traces, workload
+    from presim.system import budgets
 
     budget = budgets.budget_of(options["budget"]) if options["budget"] else budgets.Budget()
 

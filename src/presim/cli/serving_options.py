@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import LengthOrAuto, number
 from presim.cli.options import PRICES
+from presim.units import quantities
 
 _TYPES = ("bf16", "fp8", "fp8-block", "fp4", "fp4-only", "int4", "int8", "int8-only")
 WEIGHTS = click.Choice(_TYPES)

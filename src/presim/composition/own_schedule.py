@@ -20,7 +20,7 @@ from pathlib import Path
 from presim.composition.orders import with_messages
 from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step, rank_of_stage
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 OWN = "own"
 _PASS = re.compile(r"(\d{1,5})([FBIW])(\d{1,7})")

@@ -23,7 +23,7 @@ from presim.planner.trials.job import Job
 from presim.planner.trials.storage import open_study
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 
 if TYPE_CHECKING:
     from presim.planner.trials.ray_workers import RayWorkers

@@ -25,9 +25,9 @@ from presim.analysis.memory.peaks import device_clock_ns
 from presim.analysis.time.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.files import write_file
 from presim.report.flows import find_flows
 from presim.report.slices import Slice, host_slices, module_slices, phase_slices, step_slices, stream_slices, streams
+from presim.system.files import write_file
 from presim.trace.schema import Category, Kind
 
 if TYPE_CHECKING:

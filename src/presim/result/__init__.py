@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from presim.files.field_docs import doc
 from presim.result.analysis import Analysis, Figure
 from presim.result.energy import Energy, PowerPart
 from presim.result.evaluated_job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
@@ -20,6 +19,7 @@ from presim.result.hardware_events import HardwareEvents
 from presim.result.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
 from presim.result.provenance import Limit, PolicyUse, Provenance, ReadBack, Share
 from presim.result.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
+from presim.system.files.field_docs import doc
 
 __all__ = [
     "OUTSIDE_MODULES",

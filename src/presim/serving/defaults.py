@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.models.description import Model
 from presim.serving.plan import Plan
 from presim.serving.versions import NEWEST, is_asynchronous
 from presim.units import GIB

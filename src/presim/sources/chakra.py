@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, convert, decode_json, read_bytes, shortened
-from presim.files.field_bounds import Count
 from presim.hardware import Cluster, choose_cluster
 from presim.report import chakra
 from presim.sources.source import Request
+from presim.system.files import FormatError, convert, decode_json, read_bytes, shortened
+from presim.system.files.field_bounds import Count
 from presim.trace import spans
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Collective

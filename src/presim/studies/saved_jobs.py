@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
-from presim.process.budgets import Budget
-from presim.process.interrupts import caught
+from presim.system.budgets import Budget
+from presim.system.interrupts import caught
 from presim.verbs.compose import compose_and_evaluate
 from presim.verbs.run import Progress
 from presim.verbs.simulate import evaluate_saved

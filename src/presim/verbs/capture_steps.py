@@ -20,11 +20,11 @@ import msgspec
 import platformdirs
 
 from presim.errors import CaptureError, InputError
-from presim.files import FormatError, decode_json, make_folder, read_bytes, write_file
-from presim.files.scratch import temporary_folder
 from presim.serving.steps import batches as step_batches
 from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine
+from presim.system.files import FormatError, decode_json, make_folder, read_bytes, write_file
+from presim.system.files.scratch import temporary_folder
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster

@@ -266,8 +266,8 @@ def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | 
     from presim.capture.launchers.read import read_command
     from presim.capture.processes.forks import RECIPE, Forks
     from presim.composition.frameworks.megatron import FrameworkRun
-    from presim.files import make_folder, write_file
-    from presim.files.scratch import temporary_folder
+    from presim.system.files import make_folder, write_file
+    from presim.system.files.scratch import temporary_folder
 
     if isinstance(run, FrameworkRun):
         with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports

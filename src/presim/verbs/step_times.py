@@ -19,11 +19,11 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.evaluation.prepared import prepare
-from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware.host import host_factor
 from presim.serving.steps.batches import experts_of
 from presim.serving.steps.captured import Captured, Sample
 from presim.serving.steps.overheads import all_reduce_ns
+from presim.system.files import FormatError, decode_json, read_bytes
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives

@@ -12,7 +12,6 @@ import pytest
 from presim.cli import main
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.files import decode_json
 from presim.planner.answer.matrix_page import picture
 from presim.planner.matrix import Matrix, clusters_of, search_matrix
 from presim.planner.objectives import OBJECTIVES
@@ -22,6 +21,7 @@ from presim.planner.search_options import SearchOptions
 from presim.planner.space import Space
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial
+from presim.system.files import decode_json
 from support.searching import figures
 
 SECONDS = {  # by GPU and tensor parallelism; an A100 has too little memory without it

@@ -23,7 +23,7 @@ from presim.serving.steps import overheads
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
-from presim.validation import serving
+from presim.studies.validation import serving
 
 
 def engine(over: Overheads | None = None) -> Engine:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 from presim.trace import routing_policy
 
 OFF = "off"

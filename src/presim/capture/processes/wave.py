@@ -25,8 +25,8 @@ from presim.capture.rendezvous.present_ranks import PresentRanks
 from presim.capture.rendezvous.store import RendezvousServer
 from presim.capture.script.control import Control, Outcome
 from presim.errors import CaptureError
-from presim.files.scratch import temporary_folder
 from presim.hardware.device_config import device_config
+from presim.system.files.scratch import temporary_folder
 from presim.trace import spans
 from presim.trace.schema import STOPPED_WITH_ANOTHER
 

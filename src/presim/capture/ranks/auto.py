@@ -33,7 +33,7 @@ from presim.capture.ranks.selection import Checks
 from presim.capture.ranks.zero_hint import singles_out_rank_0
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage, tells_only_rank_0, unconfined

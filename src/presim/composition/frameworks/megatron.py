@@ -14,7 +14,7 @@ from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, Recipe, 
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files import decode_json, digest_of, read_bytes
+from presim.system.files import decode_json, digest_of, read_bytes
 
 PROGRAM = Path(__file__).parent / "programs" / "megatron_bridge_pretrain.py"
 PRECISIONS = {  # as Bridge's mixed-precision settings are called

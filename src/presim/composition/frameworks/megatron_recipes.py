@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from presim.composition.plan import Plan
-from presim.files import decode_json, read_bytes
-from presim.files.field_bounds import PositiveCount
+from presim.system.files import decode_json, read_bytes
+from presim.system.files.field_bounds import PositiveCount
 
 RECIPES = Path(__file__).parent / "data" / "megatron_recipes.json"
 PLAN_FIELDS = {  # of presim's plan: what Bridge calls it

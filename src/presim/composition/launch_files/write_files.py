@@ -13,7 +13,7 @@ from presim.composition.launch_files.launch_job import Files, Job, shell, slurm
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files import make_folder, write_file
+from presim.system.files import make_folder, write_file
 
 FRAMEWORKS: Mapping[str, Callable[[Job], Files]] = {
     torchtitan.NAME: torchtitan.files,

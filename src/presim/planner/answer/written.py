@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.files import check_folder, make_folder, write_file
 from presim.planner.knobs import CLUSTER, plan_of
 from presim.planner.request import Request
 from presim.planner.study import Answer
 from presim.planner.trials.evaluator import fill_placeholders, plan
 from presim.planner.trials.trial import Point, Value, format_value
+from presim.system.files import check_folder, make_folder, write_file
 
 if TYPE_CHECKING:
     from presim.composition.launch_files.write_files import LaunchFiles

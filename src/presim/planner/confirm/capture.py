@@ -8,7 +8,6 @@ from pathlib import Path
 
 from presim.composition.launch_files.write_files import write_for_model
 from presim.errors import InputError
-from presim.files import make_folder
 from presim.planner.knobs import CLUSTER, short
 from presim.planner.request import Request
 from presim.planner.trials import process
@@ -16,6 +15,7 @@ from presim.planner.trials.captured import MADE
 from presim.planner.trials.evaluator import fill_placeholders, placeholders, plan
 from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Point, Trial, Value
+from presim.system.files import make_folder
 
 _LAUNCH_FILES = {"hf": "accelerate"}  # names of `presim compose`, and of launch files
 

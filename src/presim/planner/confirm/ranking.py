@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from presim.files.scratch import temporary_folder
 from presim.planner.answer.why import loses_on
 from presim.planner.confirm.capture import capture, check_command
 from presim.planner.objectives import OBJECTIVES, Objective
@@ -18,7 +17,8 @@ from presim.planner.strategy.loop import NoStore, TrialStore
 from presim.planner.study import Answer, Confirmation, Confirmed, overlapping, ranked
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Figures, Trial, key
-from presim.process.interrupts import caught
+from presim.system.files.scratch import temporary_folder
+from presim.system.interrupts import caught
 
 Capture = Callable[[Request, Trial, Path], tuple[str, Reply]]
 

@@ -18,7 +18,7 @@ from presim.planner.study import Answer, FrameworkPlan, FrameworkPlans, front_of
 from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers, cores
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 
 
 def with_framework(request: Request, answer: Answer, progress: Progress, deadline_s: float | None = None) -> Answer:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from presim.files import decode_messagepack
 from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Point
 from presim.planner.trials.worker import receive, send
+from presim.system.files import decode_messagepack
 
 GRACE_S = 20.0  # for a capture to end its ranks and to remove its files; it takes about one second
 

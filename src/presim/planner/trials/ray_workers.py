@@ -20,10 +20,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import decode_messagepack
 from presim.planner.trials.job import Job, Reply
 from presim.planner.trials.trial import Point
 from presim.planner.trials.workers import Workers
+from presim.system.files import decode_messagepack
 
 _ATTEMPTS = 2  # evaluations of a point whose actor dies
 _PATIENCE_S = 10.0  # seconds to wait for an answer at the cluster's address

@@ -20,10 +20,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import FormatError, check_folder, decode_json, read_bytes
 from presim.planner.request import Request
 from presim.planner.study import Confirmed
 from presim.planner.trials.trial import Point, Trial, key
+from presim.system.files import FormatError, check_folder, decode_json, read_bytes
 
 if TYPE_CHECKING:
     import optuna

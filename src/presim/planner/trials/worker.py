@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from presim.errors import ExitCode
-from presim.files import decode_messagepack
+from presim.system.files import decode_messagepack
 
 _HEADER = struct.Struct(">I")
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from presim.files import write_file
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, over_time, record
 from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
+from presim.system.files import write_file
 
 Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 90, 34

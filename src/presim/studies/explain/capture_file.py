@@ -9,10 +9,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
 from presim.planner.request import Request
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Point, key
+from presim.system.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
 
 _FORMAT = "presim-explain/1"
 

@@ -10,7 +10,6 @@ import msgspec
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files.scratch import temporary_folder
 from presim.planner.confirm.capture import capture, check_command
 from presim.planner.knobs import field_of, fields, short
 from presim.planner.request import Request
@@ -18,9 +17,10 @@ from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.evaluator import placeholders
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Figures, Point, Trial, Value, format_value
-from presim.process.interrupts import caught
 from presim.result.explanation import Captured, Confirmation, Gain
 from presim.studies.explain.capture_file import CaptureFile, NoCaptureFile
+from presim.system.files.scratch import temporary_folder
+from presim.system.interrupts import caught
 
 Progress = Callable[[str], None]
 Take = Callable[[Point], tuple[str, Reply]]  # returns the name of the program that was captured, and the reply

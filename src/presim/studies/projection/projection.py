@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.process import budgets
-from presim.process.interrupts import caught
 from presim.result import Result
 from presim.result.training import SCHEMA_VERSION, Projection, Spread
 from presim.studies.projection.closed_form import daly_interval, expected_s, young_interval
 from presim.studies.projection.facts import Facts, node_watts
 from presim.studies.projection.request import Request, check
 from presim.studies.projection.simulation import MAX_FAILURES, Job, NeverEndsError, Spent, train
+from presim.system import budgets
+from presim.system.interrupts import caught
 
 _HOUR, _DAY = 3600.0, 86400.0
 _RUN_SIMULATED_S, _FAILURE_SIMULATED_S = 2e-5, 8e-6  # measured with 31,000 failures on a core of an Intel Xeon

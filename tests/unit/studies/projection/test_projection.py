@@ -9,12 +9,12 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
-from presim.process.budgets import Budget
 from presim.result import Result
 from presim.result.training import Projection
 from presim.studies.projection.projection import project
 from presim.studies.projection.reliability import load_reliability
 from presim.studies.projection.request import Request
+from presim.system.budgets import Budget
 from presim.trace.job import Job
 from support import workloads
 

@@ -1,0 +1,56 @@
+"""The model that a config means, as vLLM's class on tensors without memory: where transformers has none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from presim.composition.models.export.refusal import Refusal
+from presim.system.files import write_file
+from presim.system.files.scratch import temporary_folder
+
+
+def version() -> str:
+    """The installed vLLM's version; empty if there is none."""
+    if importlib.util.find_spec("vllm") is None:
+        return ""
+    from importlib.metadata import version
+
+    return version("vllm")
+
+
+def build(raw: dict[str, Any], architecture: str) -> tuple[torch.nn.Module, Any]:
+    """vLLM's model and its text part's config. Code that comes with the checkpoint is not run.
+
+    Raises:
+        Refusal: vLLM does not have the architecture, or its code cannot build it, with its own message.
+    """
+    from presim.composition.graph.export import vllm_models
+
+    vllm_models.prepare()
+    from vllm.model_executor.models.registry import ModelRegistry
+
+    if architecture not in ModelRegistry.get_supported_archs():
+        raise Refusal(f"has the architecture {architecture}, which neither transformers nor vLLM {version()} has")
+    _register(raw)
+    try:
+        with temporary_folder("vllm") as folder:
+            write_file(Path(folder, "config.json"), json.dumps(raw).encode())
+            model, config = vllm_models.instantiated(str(folder), torch.bfloat16)
+    except Exception as error:
+        raise Refusal(f"cannot be built by vLLM {version()}: {' '.join(str(error).split())[:300]}") from error
+    return model, config.model_config.hf_text_config
+
+
+def _register(raw: dict[str, Any]) -> None:
+    """A config class without defaults for a model type that neither transformers nor vLLM has one for."""
+    from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    kind = str(raw.get("model_type", ""))
+    if kind and kind not in CONFIG_MAPPING and kind not in _CONFIG_REGISTRY:
+        AutoConfig.register(kind, type("PlainConfig", (PretrainedConfig,), {"model_type": kind}))
