@@ -99,6 +99,7 @@ MAY_IMPORT = {
         "presim.cost",
         "presim.composition.models",
         "presim.composition.graph.take",
+        "presim.result.serving",  # what its answer is
     },
     # Steps of reinforcement learning: of serving and training together.
     "post_training": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -308,6 +309,7 @@ LIFE = (
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
 
 
 def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
@@ -319,3 +321,8 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
         return function
 
     return add
+
+
+def pop_options(group: type[_Options], options: dict[str, Any]) -> _Options:
+    """Remove the options of a group from a verb's options, and return them as its value."""
+    return group(**{field.name: options.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]

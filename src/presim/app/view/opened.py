@@ -55,7 +55,7 @@ def _run(result: SavedResult) -> dict[str, Pane]:
 
 
 def _serving(result: SavedResult) -> dict[str, Pane]:
-    return {"serving": lambda: {**result.content, "partial": result.partial}}
+    return {"serving": lambda: {**msgspec.to_builtins(result.content), "partial": result.partial}}
 
 
 def _search(result: SavedResult) -> dict[str, Pane]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from presim.serving.answer import fleet as fleets
-from presim.serving.answer import metrics, over_time, record
+from presim.serving.answer import metrics, over_time, record, screen
 from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
 from presim.system.files import write_file
@@ -52,7 +52,7 @@ def render(prediction: Prediction, prices: Prices) -> str:
     deployment = prediction.deployment
     title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.engine.cluster.gpu.id}"
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
-    console.print(record.screen(record.document(prediction, prices=prices)))
+    console.print(screen.screen(record.result_of(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
 
 

@@ -138,7 +138,12 @@ KINDS = (
         upgrades=_UNNUMBERED,
     ),
     ResultKind(
-        "serving", "presim serve --json", 1, "presim.serving.answer.record:screen", "deployment workload figures"
+        "serving",
+        "presim serve --json",
+        1,
+        "presim.serving.answer.screen:screen",
+        "deployment workload figures",
+        struct="presim.result.serving:ServingResult",
     ),
     ResultKind(
         "rl",
