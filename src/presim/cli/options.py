@@ -273,9 +273,9 @@ class Outputs:
     def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
         from presim.report import training
         from presim.studies.projection.projection import project
-        from presim.studies.projection.request import Request
+        from presim.studies.projection.request import ProjectionRequest
 
-        request = Request(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
+        request = ProjectionRequest(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))
 
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:

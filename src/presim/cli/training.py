@@ -77,7 +77,7 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, budg
     """
     from presim.cli import partial_results
     from presim.report import training as report
-    from presim.studies.projection.request import Request, check
+    from presim.studies.projection.request import ProjectionRequest, check
     from presim.studies.saved_jobs import project_training
     from presim.system.budgets import budget_of
     from presim.system.files import check_writable, write_file
@@ -85,7 +85,7 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, budg
     for path in (json_file, html):
         if path is not None and path != "-":
             check_writable(path)
-    request, limits = Request(**options), budget_of(budget) if budget else None
+    request, limits = ProjectionRequest(**options), budget_of(budget) if budget else None
     check(request)
     with noted("nothing is written, because no training was simulated to its end"):
         projection = project_training(job, request, budget=limits, keeps_finished=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from presim.planner.answer.why import importance, infeasible_reasons, loses_on
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.strategy.bounds import Bounds
 from presim.planner.strategy.kept_bounds import KeptBounds
 from presim.planner.strategy.loop import Evaluation, NoStore, Progress, Pruner, evaluate_all_points, interrupted_trials
@@ -19,7 +19,7 @@ from presim.planner.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.study import Answer, front_of, overlapping, ranked
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 from presim.planner.trials.storage import open_study
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from presim.planner.trials.ray_workers import RayWorkers
 
 
-def run(request: Request, progress: Progress = lambda text: None) -> Answer:
+def run(request: SearchRequest, progress: Progress = lambda text: None) -> Answer:
     """Search the space.
 
     Raises:
         InputError: the request cannot be carried out.
     """
-    job = Job(
+    job = Subject(
         graph=request.graph,
         plan_fields=dict(request.plan_fields),
         command=list(request.command),
@@ -65,7 +65,7 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         return confirm(request, ledger, progress, store=store)
 
 
-def _workers(request: Request, job: Job) -> Workers | RayWorkers:
+def _workers(request: SearchRequest, job: Subject) -> Workers | RayWorkers:
     if request.ray is None:
         return Workers(job, request.jobs)
     from presim.planner.trials.ray_workers import RayWorkers
@@ -73,7 +73,7 @@ def _workers(request: Request, job: Job) -> Workers | RayWorkers:
     return RayWorkers(job, request.ray, request.jobs)
 
 
-def pruner(request: Request, job: Job) -> Pruner:
+def pruner(request: SearchRequest, job: Subject) -> Pruner:
     """The pruner of a request; rules apply to plan knobs only, so searches over a command prune nothing."""
     rules = rules_of(request.prune)
     if request.command or request.plan_fields or not rules:
@@ -92,7 +92,7 @@ def pruner(request: Request, job: Job) -> Pruner:
     )
 
 
-def answer(request: Request, trials: Sequence[Trial]) -> Answer:
+def answer(request: SearchRequest, trials: Sequence[Trial]) -> Answer:
     """The answer: trials ranked, with importance, front and notes."""
     request, notes_on_objective = _measurable(request, trials)
     objective, work = request.objectives[0], request.work
@@ -123,7 +123,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
     )
 
 
-def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
+def _notes(request: SearchRequest, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
     """Notes on limits of the search, as sentences."""
     notes = list(request.notes)
     notes += [] if is_feasible else [infeasible_reasons(trials, request.constraints, request.work)]
@@ -143,12 +143,12 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
     return notes
 
 
-def _compared(request: Request) -> str:
+def _compared(request: SearchRequest) -> str:
     count = max(request.confirm, request.framework_plans)
     return f"the best {count}" if count > 1 else "the best"
 
 
-def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:
+def _measurable(request: SearchRequest, trials: Sequence[Trial]) -> tuple[SearchRequest, list[str]]:
     """Fall back to step time as objective if no trial knows its tokens per step; return the request and a note."""
     priced = [trial.figures for trial in trials if trial.figures is not None]
     objective = request.objectives[0]

@@ -13,7 +13,17 @@ import msgspec
 
 from presim.result.analysis import Analysis, Figure
 from presim.result.energy import Energy, PowerPart
-from presim.result.evaluated_job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
+from presim.result.evaluated_job import (
+    Connecting,
+    Coverage,
+    Draws,
+    EvaluatedJob,
+    Flops,
+    Rank,
+    StepPhase,
+    Steps,
+    Throughput,
+)
 from presim.result.every_rank import EveryRank, Straggler
 from presim.result.hardware_events import HardwareEvents
 from presim.result.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
@@ -31,11 +41,11 @@ __all__ = [
     "Draws",
     "Energy",
     "Estimate",
+    "EvaluatedJob",
     "EveryRank",
     "Figure",
     "Flops",
     "Held",
-    "Job",
     "Limit",
     "Memory",
     "MemoryTimeline",
@@ -65,7 +75,7 @@ class Result(msgspec.Struct, frozen=True):
     """The answer of `presim run`, `presim simulate` and their Python twins, also where the script failed."""
 
     schema_version: Annotated[int, doc("Version of this schema; raised when a field changes its meaning or goes.")]
-    job: Annotated[Job, doc("What was evaluated.")]
+    job: Annotated[EvaluatedJob, doc("What was evaluated.")]
     ranks: Annotated[list[Rank], doc("The captured ranks side by side; the other figures are those of `job.rank`.")]
     coverage: Annotated[Coverage, doc("Which ranks were run and compared.")]
     exit: Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from presim.result.explanation import Confirmation, Explanation, Gain
     from presim.result.training import Projection
     from presim.studies.explain.confirm import CaptureOptions
-    from presim.studies.projection.request import Request
+    from presim.studies.projection.request import ProjectionRequest
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:
@@ -47,7 +47,11 @@ def _existing(job: str | os.PathLike[str]) -> Path:
 
 
 def project_training(
-    job: str | os.PathLike[str], request: Request, *, budget: Budget | None = None, keeps_finished: bool = False
+    job: str | os.PathLike[str],
+    request: ProjectionRequest,
+    *,
+    budget: Budget | None = None,
+    keeps_finished: bool = False,
 ) -> Projection:
     """A whole training from a step of a saved job or a result.
 

@@ -265,7 +265,7 @@ def _capture(
 ) -> Job:
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import Request, capture
+    from presim.capture.run import CaptureRequest, capture
     from presim.cost.estimators import holds_prices
     from presim.evaluation.live.server import LiveServer
     from presim.hardware.host import ORDINARY, host_factor
@@ -275,7 +275,7 @@ def _capture(
         ranks = ",".join(map(str, _first_of_each_group(target)))
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
-    request = Request(
+    request = CaptureRequest(
         launch,
         selection,
         options.steps,

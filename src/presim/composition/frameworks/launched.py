@@ -12,7 +12,7 @@ import msgspec
 from presim.composition.frameworks.framework_arguments import accelerate_files, deepspeed_files, torchtitan_files
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files import hugging_face, torchtitan
-from presim.composition.launch_files.launch_job import Files, Job
+from presim.composition.launch_files.launch_job import Files, LaunchJob
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -28,7 +28,7 @@ _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no
 class _Framework:
     name: str
     packages: tuple[str, ...]
-    files_of: Callable[[Job], Files]
+    files_of: Callable[[LaunchJob], Files]
     passes: Mapping[str, tuple[str, ...]]  # precision -> passes of a plan that the launch files express
     settings: Callable[[Files, Sequence[str]], Files]  # with the user's own
     subject: str  # is captured
@@ -100,7 +100,7 @@ def launched_run(
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan, described))
     model_config = read_config(config)
     model_layers = _layers(model_config)
-    job = Job(
+    job = LaunchJob(
         config=_with_layers(model_config, layers) if layers else model_config,
         plan=_with_micro_batches(plan, captured, cluster.world_size),
         nodes=cluster.nodes,

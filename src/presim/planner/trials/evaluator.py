@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from presim.errors import CaptureError, InputError, PresimError
 from presim.planner.knobs import CLUSTER, plan_of, to_plan_fields
-from presim.planner.trials.job import Job, Reply, Trainer
+from presim.planner.trials.job import Reply, Subject, Trainer
 from presim.planner.trials.trial import Figures, Point, Value, format_value
 from presim.system.files import decode_messagepack
 from presim.units import gib
@@ -38,7 +38,7 @@ _WORDS = 400  # longest failure text, in characters
 class Evaluator:
     """Evaluates the points of one job; caches graphs, clusters and prices between points."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Subject) -> None:
         self._job = job
         self._graph: OperatorGraph | None = None
         self._clusters: dict[tuple[object, ...], Cluster] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point
 from presim.planner.trials.worker import receive, send
 from presim.system.files import decode_messagepack
@@ -21,7 +21,7 @@ GRACE_S = 20.0  # for a capture to end its ranks and to remove its files; it tak
 
 
 def start(
-    job: Job, folder: Path | None = None, environment: Mapping[str, str] | None = None
+    job: Subject, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a process that evaluates points of a job.
 

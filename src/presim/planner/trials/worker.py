@@ -99,13 +99,13 @@ def _answer() -> None:
     import msgspec
 
     from presim.planner.trials.evaluator import Evaluator
-    from presim.planner.trials.job import Job, Reply
+    from presim.planner.trials.job import Reply, Subject
     from presim.planner.trials.trial import Point
 
     first = receive(sys.stdin.buffer)
     if first is None:
         return
-    evaluator = Evaluator(decode_messagepack(first, Job))
+    evaluator = Evaluator(decode_messagepack(first, Subject))
     for data in _Points():
         point = decode_messagepack(data, Point)
         try:

@@ -19,7 +19,7 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer as answer_of_search
 from presim.planner.space import Space
 from presim.planner.study import encode
@@ -180,7 +180,7 @@ def test_results_are_listed_and_served(client: TestClient) -> None:
 
 
 def test_a_search_has_its_best_points_and_fates(tmp_path: Path) -> None:
-    request = Request(subject="m", space=Space({"tensor": (2, 3)}, {}), objectives=[OBJECTIVES["step_time"]])
+    request = SearchRequest(subject="m", space=Space({"tensor": (2, 3)}, {}), objectives=[OBJECTIVES["step_time"]])
     trials = [
         Trial(number=0, point={"tensor": 2}, fate="priced", figures=figures(1.0)),
         Trial(number=1, point={"tensor": 3}, fate="illegal"),
