@@ -148,9 +148,9 @@ def value_options(function: Any) -> Any:
 
 
 def value_option(flag: str, **settings: Any) -> Any:
-    """One of them, with further settings of click's, which precede those declared."""
-    field, kind, text = next(row[1:] for row in VALUES if row[0] == flag)
-    return click.option(flag, field, **{"type": kind, "help": text, **settings})
+    """One of them, named as its flag, with further settings of click's, which precede those declared."""
+    kind, text = next((kind, text) for name, _, kind, text in VALUES if name == flag)
+    return click.option(flag, **{"type": kind, "help": text, **settings})
 
 
 def switch_options(function: Any) -> Any:

@@ -224,7 +224,7 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     import re
 
     from presim.cli.progress import progress
-    from presim.studies.validation import printed, serving
+    from presim.studies.validation import printed, serving, serving_errors
     from presim.system.files import write_file
 
     rows = serving.read(table)
@@ -237,8 +237,8 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     stop.unless(predicted)
     rows = predicted
     if rows:
-        serving.write(rows, out)
+        serving_errors.write(rows, out)
     if report and not stop.is_partial:
-        write_file(report, serving.report(rows).encode())
+        write_file(report, serving_errors.report(rows).encode())
     click.echo(printed.of_serving(out, rows, _note(stop.is_partial)))
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.studies.validation import serving
+from presim.studies.validation import serving_errors
 from presim.studies.validation.summary import reasons
 
 _MOST_REASONS = 12  # most reasons printed; the table and the report list all
@@ -44,6 +44,6 @@ def of_times(path: Path, rows: Sequence[Row], note: str = "") -> str:
 def of_serving(path: Path, rows: list[dict[str, str]], note: str = "") -> str:
     """Serving runs: the median error of each figure, with its goal; ``note`` ends the first line."""
     lines = [f"{path}: {len(rows)} rows{note}"]
-    for figure, (error, goal) in serving.summary(rows).items():
+    for figure, (error, goal) in serving_errors.summary(rows).items():
         lines.append(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
     return "\n".join(lines)
