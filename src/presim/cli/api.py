@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
@@ -17,8 +17,15 @@ from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
+    from presim.hardware.network.answer import NetworkAnswer
     from presim.planner.study import Answer
     from presim.post_training.answer import RlAnswer
+    from presim.result.explanation import Explanation
+    from presim.result.serving import ServingResult
+    from presim.result.training import Projection
+    from presim.studies.calibrate.fit import Calibration
+    from presim.studies.calibrate.parts import Part
+    from presim.studies.gate.check import Gate
 
 
 class EvaluationKeywords(TypedDict, total=False):
@@ -219,20 +226,22 @@ def ask(verb: str, *arguments: str, **options: Option) -> Any:
     return answer(verb, arguments, options)
 
 
-def compose(model: str, **options: Option) -> Any:
+def compose(model: str, **options: Option) -> Result:
     """A training job of a model by a plan, without a program; ``options`` as in `ask`.
 
-    ``compose("llama3-8b", gpu="h100-sxm", nodes=2, tp=8, seq=8192)`` gives a `presim.result.Result`.
+    ``compose("llama3-8b", gpu="h100-sxm", nodes=2, tp=8, seq=8192)``.
     """
-    return ask("compose", model, **options)
+    result: Result = ask("compose", model, **options)
+    return result
 
 
-def serve(model: str, **options: Option) -> Any:
+def serve(model: str, **options: Option) -> ServingResult:
     """Latency and throughput of a served model under a load; ``options`` as in `ask`.
 
     ``serve("qwen3-32b", gpu="h200-sxm", rate=4.0, input=2048, output=512)``.
     """
-    return ask("serve", model, **options)
+    result: ServingResult = ask("serve", model, **options)
+    return result
 
 
 def deploy(model: str, **options: Option) -> Any:
@@ -240,27 +249,73 @@ def deploy(model: str, **options: Option) -> Any:
     return ask("deploy", model, **options)
 
 
-def explain(job: str | os.PathLike[str], **options: Option) -> Any:
+def explain(job: str | os.PathLike[str], **options: Option) -> Explanation:
     """What limits a saved job, and what would help; ``options`` as in `ask`."""
-    return ask("explain", os.fspath(job), **options)
+    explanation: Explanation = ask("explain", os.fspath(job), **options)
+    return explanation
 
 
-def training(job: str | os.PathLike[str], **options: Option) -> Any:
+def training(job: str | os.PathLike[str], **options: Option) -> Projection:
     """Duration and cost of a whole training from a step of a saved job; ``options`` as in `ask`.
 
     ``training("job", tokens=1e12, gpus=1024)``.
     """
-    return ask("training", os.fspath(job), **options)
+    projection: Projection = ask("training", os.fspath(job), **options)
+    return projection
 
 
-def gate(budgets: str | os.PathLike[str], **options: Option) -> Any:
+def gate(budgets: str | os.PathLike[str], **options: Option) -> Gate:
     """The jobs of a TOML file held against their budgets; ``options`` as in `ask`."""
-    return ask("gate", os.fspath(budgets), **options)
+    checked: Gate = ask("gate", os.fspath(budgets), **options)
+    return checked
 
 
-def import_profile(*files: str | os.PathLike[str], **options: Option) -> Any:
+def import_profile(*files: str | os.PathLike[str], **options: Option) -> Result:
     """A job from the profile of a real run, evaluated on the hardware of the run; ``options`` as in `ask`."""
-    return ask("import", *[os.fspath(file) for file in files], **options)
+    result: Result = ask("import", *[os.fspath(file) for file in files], **options)
+    return result
+
+
+def network(cluster: str | os.PathLike[str], **options: Option) -> NetworkAnswer:
+    """The described network of a cluster file, and a collective on it; ``options`` as in `ask`.
+
+    ``network("cluster.toml", collective="all_to_all")``.
+    """
+    described: NetworkAnswer = ask("network", os.fspath(cluster), **options)
+    return described
+
+
+def validate(table: str | os.PathLike[str], **options: Option) -> list[dict[str, str]]:
+    """The rows of a table of measured runs with their predictions; ``options`` as in `ask`.
+
+    ``validate("collectives.csv", kind="collectives")``.
+    """
+    rows: list[dict[str, str]] = ask("validate", os.fspath(table), **options)["rows"]
+    return rows
+
+
+class CalibrateKeywords(TypedDict, total=False):
+    """Keywords of `presim.studies.calibrate.correct_cluster.calibrate_job`, likewise."""
+
+    trace: str | os.PathLike[str] | None
+    change: Part | None
+    step: int | None
+    missing: Literal["refuse", "same"]
+
+
+def calibrate(
+    *run: str | os.PathLike[str], cluster: ClusterOptions, **keywords: Unpack[CalibrateKeywords]
+) -> Calibration:
+    """A cluster corrected by a run of one's own: its profiles, a log with step times, or the seconds of a step.
+
+    ``calibrate("profile.json", cluster=ClusterOptions(gpu="h100-sxm"), trace="job").cluster``.
+
+    Raises:
+        InputError: the run cannot be read or explained, or a step time has no captured job beside it.
+    """
+    from presim.studies.calibrate.correct_cluster import calibrate_job
+
+    return calibrate_job([os.fspath(word) for word in run], cluster, **keywords)
 
 
 def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:

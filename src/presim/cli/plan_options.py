@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from presim.cli.numbers import number
 from presim.units import quantities
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
@@ -160,12 +162,12 @@ def switch_options(function: Any) -> Any:
     return function
 
 
-def knob_options(flags: tuple[str, ...]) -> Any:
+def knob_options(flags: tuple[str, ...]) -> Callable[[_Function], _Function]:
     """Options that take several values of a field, separated by commas."""
     texts = {flag: (field, text + _values(getattr(kind, "choices", ()))) for flag, field, kind, text in VALUES}
     texts |= {flag: (field, text + _values(("true", "false"))) for flag, field, text in SWITCHES}
 
-    def add(function: Any) -> Any:
+    def add(function: _Function) -> _Function:
         for flag in reversed(flags):
             field, text = texts[flag]
             function = click.option(flag, field, metavar="V[,V…]", help=text)(function)

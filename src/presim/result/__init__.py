@@ -146,6 +146,8 @@ class Result(msgspec.Struct, frozen=True):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """The same, with the step time in a line for consoles."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __repr__(self) -> str:
         took = "no step" if self.step_time_s is None else f"step {self.step_time_s * 1e3:.4g} ms"
-        plain = f"<Result {took}, rank {self.job.rank} of {self.job.world_size} on {self.job.gpu}>"
-        return {"text/plain": plain, "text/html": self._repr_html_()}
+        return f"<Result {took}, rank {self.job.rank} of {self.job.world_size} on {self.job.gpu}>"

@@ -208,6 +208,21 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True):
     notes: Annotated[list[str], doc("What a reader should know, as sentences.")]
     not_modelled: Annotated[list[str], doc("What the figures leave out, as sentences.")]
 
+    def __repr__(self) -> str:
+        deployment = self.deployment
+        named = (
+            ("TTFT", "mean_ttft_ms", " ms"),
+            ("TPOT", "mean_tpot_ms", " ms"),
+            ("", "output_throughput", " tokens/s"),
+        )
+        figures = [
+            f"{name} {self.figures[key]:.4g}{unit}".strip() for name, key, unit in named if self.figures.get(key)
+        ]
+        served = ", ".join(figures) or "no request was served"
+        return (
+            f"<ServingResult {deployment.model} on {deployment.gpus} x {deployment.gpu}, {deployment.plan}: {served}>"
+        )
+
     @property
     def slo_statistic_by_metric(self) -> dict[str, str]:
         """What meets each limit; earlier versions had one percentile for all of them."""

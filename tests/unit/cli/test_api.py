@@ -16,7 +16,7 @@ from presim.cli.replan import command as replan_command
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
 from presim.errors import InputError
-from presim.evaluation.options import ReplanOptions, RunOptions, SimulateOptions
+from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.trace import store
 from presim.trace.schema import Trace
 from support import workloads
@@ -109,8 +109,28 @@ def test_the_package_lists_its_verbs_and_no_package_hides_one() -> None:
 
     assert dir(presim) == sorted(presim.__all__)
     verbs = [name for name in presim.__all__ if name.islower() and not name.startswith("_")]
+    assert {"calibrate", "network", "validate", "compare", "gate", "import_profile", "rl"} <= set(verbs)
     assert {"compose", "deploy", "explain", "replan", "run", "search", "serve", "simulate", "training"} <= set(verbs)
     assert all(callable(getattr(presim, name)) for name in verbs)
+
+
+def test_a_network_and_a_table_are_asked_as_values(tmp_path: Path) -> None:
+    """One verb prints its result, the other writes a table."""
+    (tmp_path / "c.toml").write_text('gpu = "h100-sxm"\nnodes = 2\n[network]\n')
+    described = presim.network(tmp_path / "c.toml")
+    assert described.gpus == 16
+    table = "id,gpu,n_gpus,nodes,collective,size_bytes,time_us\na,h100-sxm,8,1,all_reduce,1048576,60\n"
+    (tmp_path / "t.csv").write_text(table)
+    (row,) = presim.validate(tmp_path / "t.csv", kind="collectives")
+    assert float(row["predicted_time_us"]) > 0
+
+
+def test_a_cluster_is_corrected_by_the_seconds_of_a_step(tmp_path: Path) -> None:
+    simulated = presim.simulate(saved(tmp_path / "job"))
+    assert simulated.step_time_s
+    options = ClusterOptions(gpu="h100-sxm")
+    slower = presim.calibrate(str(simulated.step_time_s * 1.1), cluster=options, trace=tmp_path / "job")
+    assert slower.cluster.gpu.name
 
 
 def test_a_verb_is_asked_by_its_options() -> None:

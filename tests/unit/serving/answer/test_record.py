@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 import numpy as np
@@ -46,6 +47,15 @@ def test_json_reads_back_as_the_same_value(case: str) -> None:
         saved = msgspec.convert(json.loads(encoded), ServingResult)
         assert record.encode(saved) == encoded
         assert screen.screen(saved)
+
+
+def test_the_repr_is_one_line() -> None:
+    served, refused = (record.result_of(_prediction(*CASES[case])) for case in ("plain", "refused"))
+    assert re.fullmatch(
+        r"<ServingResult llama3-8b on 1 x h100-sxm, TP1 bf16: TTFT [\d.]+ ms, TPOT [\d.]+ ms, [\d.]+ tokens/s>",
+        repr(served),
+    )
+    assert repr(refused) == "<ServingResult llama3-8b on 1 x h100-sxm, TP1 bf16: no request was served>"
 
 
 def test_figures_by_numpy_are_numbers_in_json() -> None:
