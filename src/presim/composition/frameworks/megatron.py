@@ -103,7 +103,7 @@ def plan_run(
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
     recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size, _adapters(overrides))
-    recipe_settings = recipe.overrides(plan, named_fields, overrides) if recipe else ()
+    recipe_settings = recipe.settings_beside(plan, named_fields, overrides) if recipe else ()
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),

@@ -86,7 +86,7 @@ class Recipe(msgspec.Struct, frozen=True):
     plan: dict[str, PositiveCount]
     settings: dict[str, Any]
 
-    def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
+    def settings_beside(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
         """Fields of Bridge's configuration, without those that the user set or that the plan has no use for.
 
         Fields that only make sense together, as those of recomputation, are the user's as soon as he sets one.

@@ -43,8 +43,8 @@ def result_of(
     engine, slo = prediction.deployment.engine, prediction.slo
     figures = metrics.bench(prediction.served, slo, per_request=True) if per_request else prediction.figures
     return ServingResult(
-        deployment=_deployment(prediction.deployment),
-        memory=_memory(engine.memory, engine.limits.max_model_len),
+        deployment=_served_deployment(prediction.deployment),
+        memory=_engine_memory(engine.memory, engine.limits.max_model_len),
         workload=ServedLoad(**summary(prediction.workload)),
         figures=figures,
         intervals_80=prediction.intervals,
@@ -72,7 +72,7 @@ def encode(result: ServingResult) -> bytes:
     return (json.dumps(msgspec.to_builtins(result, enc_hook=float), indent=1, sort_keys=True) + "\n").encode()
 
 
-def _deployment(deployment: Deployment) -> ServedDeployment:
+def _served_deployment(deployment: Deployment) -> ServedDeployment:
     engine = deployment.engine
     plan, gpu = engine.plan, engine.cluster.gpu
     return ServedDeployment(
@@ -108,7 +108,7 @@ def _weights(engine: Engine) -> str:
     return plan.weights if plan.of_experts == plan.weights else f"{plan.weights}, experts {plan.of_experts}"
 
 
-def _memory(memory: MemoryPlan, max_model_len: int) -> EngineMemory:
+def _engine_memory(memory: MemoryPlan, max_model_len: int) -> EngineMemory:
     return EngineMemory(
         weights_GiB=memory.weights / GIB,
         activations_GiB=memory.activations / GIB,

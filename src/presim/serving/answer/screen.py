@@ -117,9 +117,9 @@ def _number(value: float) -> str:
 
 def _sentences(result: ServingResult) -> list[str]:
     """What the engines did, the largest rates, the cost, and what the figures rest on."""
-    sentences = [_engine(result.engine)]
+    sentences = [_engine_line(result.engine)]
     if result.engine.tiers:
-        sentences.append(_tiers(result.engine.tiers))
+        sentences.append(_tiers_line(result.engine.tiers))
     if result.fleet:
         sentences.append(fleets.sentence(result.fleet))
     if result.sustainable_request_rate:
@@ -134,11 +134,11 @@ def _sentences(result: ServingResult) -> list[str]:
     host = result.overheads["host_origin"] or result.overheads["origin"]
     sentences.append(f"A decoding step's prices: {origins}. Host overhead: {host}.")
     if result.steps:
-        sentences.append(_steps(result.steps))
+        sentences.append(_steps_line(result.steps))
     return sentences
 
 
-def _engine(engine: EngineFigures) -> str:
+def _engine_line(engine: EngineFigures) -> str:
     if not engine.steps:
         return "Engine: no step"
     return (
@@ -149,7 +149,7 @@ def _engine(engine: EngineFigures) -> str:
     )
 
 
-def _tiers(tiers: CacheTiers) -> str:
+def _tiers_line(tiers: CacheTiers) -> str:
     return (
         f"Prompt tokens found: {tiers.gpu_hit_rate:.1%} on the GPU, {tiers.host_hit_rate:.1%} in host memory, "
         f"{tiers.disk_hit_rate:.1%} on disk; {tiers.blocks_given_up_by_gpus:,} blocks left GPUs, "
@@ -157,7 +157,7 @@ def _tiers(tiers: CacheTiers) -> str:
     )
 
 
-def _steps(steps: dict[str, str | int | float]) -> str:
+def _steps_line(steps: dict[str, str | int | float]) -> str:
     return (
         f"Steps: {steps['fitted_batches']} batches {steps['source']}, interpolated; device time of "
         f"{steps['held_out_batches']} held-out batches is {steps['held_out_median_error']:.1%} off in the median, "
