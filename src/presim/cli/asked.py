@@ -15,6 +15,7 @@ from presim.cli.declared import Declaration, command_of, declarations, python_ke
 from presim.cli.main import cli
 from presim.errors import InputError
 from presim.studies.saved_results.read import read
+from presim.system.files import write_file
 from presim.system.files.scratch import temporary_folder
 
 _PRINTING = ("doctor", "network", "trace")  # verbs whose --json prints the result
@@ -38,7 +39,7 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
         except click.ClickException as error:
             raise InputError(error.format_message()) from error
         if str(path) not in asking:
-            path.write_bytes(printed.buffer.getvalue())
+            write_file(path, printed.buffer.getvalue())
         return read(path).content
 
 
