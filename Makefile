@@ -20,13 +20,13 @@ PRESIM := $(VENV)/.presim
 FRAMEWORKS := $(VENV)/.frameworks
 TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LOOPS := $(VENV)/.loops
-LOOP_SOURCES := src/presim/process/compiled_loops.py src/presim/composition/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
+LOOP_SOURCES := src/presim/system/compiled_loops.py src/presim/composition/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 WEB := src/presim/app/web
 WEB_SOURCES := $(sort $(wildcard $(WEB)/*.json $(WEB)/*.ts $(WEB)/*.html $(WEB)/public/* $(WEB)/src/*))
 
-.PHONY: app help venv frameworks transformer-engine vllm sglang shim demo test test-long quick lint format docs site upgrade benchmarks clean
+.PHONY: app help venv frameworks transformer-engine vllm sglang shim demo package test test-long quick lint format docs site upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -113,6 +113,13 @@ $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 
 demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
+
+# The wheel is built of the sdist, so that both have all they need. PyTorch is not the version that the tests use.
+package: $(PRESIM)  ## sdist and wheel in build/package; installs the wheel into a clean environment and runs examples there
+	@rm -rf build/package && mkdir -p build/package
+	@$(BIN)/python -c "from scikit_build_core.build import build_sdist; build_sdist('build/package')"
+	@$(PIP) wheel --no-deps --wheel-dir build/package build/package/presim-*.tar.gz
+	$(BIN)/python validation/torch_versions.py build/package/environment --versions 2.13.0 --presim build/package/presim-*.whl
 
 test: venv frameworks shim  ## the tests, without the longest
 	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long'

@@ -21,7 +21,7 @@ from ran import at_least_one, run
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.variables import environment
 from presim.capture.ranks.selection import Selection
-from presim.capture.run import Request, capture
+from presim.capture.run import CaptureRequest, capture
 from presim.capture.setup.shim import require_shim
 from presim.cli.script import sentences
 from presim.errors import InputError
@@ -50,7 +50,7 @@ def captured() -> float:
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "seconds"
         os.environ["PRESIM_BENCHMARK_OUT"] = str(out)
-        request = Request(Launch(str(SCRIPT), ()), Selection((0,)), steps=0, script_stdout=subprocess.DEVNULL)
+        request = CaptureRequest(Launch(str(SCRIPT), ()), Selection((0,)), steps=0, script_stdout=subprocess.DEVNULL)
         (trace,) = capture(request, CLUSTER).traces
         if trace.manifest.exit != "ok":
             raise InputError(f"{SCRIPT} did not end well under presim: {trace.manifest.error}")

@@ -32,7 +32,7 @@ from presim.engine.options import Options
 from presim.engine.program import build_program, initial_state
 from presim.engine.simulate import simulate, simulate_job
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 from presim.trace import store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase

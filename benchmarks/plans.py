@@ -24,7 +24,7 @@ from presim.evaluation.pipeline import pricer_of
 from presim.evaluation.plans import evaluate_plan
 from presim.hardware.choose import choose_cluster
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 
 RESULT = Path(__file__).parent / "results" / "plans.md"
 MEGATRON = {"sequence": 4096, "tensor": 8, "sequence_parallel": True, "data_style": "zero1"}
@@ -76,7 +76,7 @@ def rows(model: str) -> list[str]:
         before = []
         for name, gpus, plan in PLANS[model]:
             cluster = choose_cluster(gpu="h100-sxm", world_size=gpus)
-            chain = Evaluator(Job()).chain(cluster)
+            chain = Evaluator(Subject()).chain(cluster)
             took, step_s = [], 0.0
             for _ in range(1 + REPEATS):
                 start = time.process_time()

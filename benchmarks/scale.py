@@ -22,10 +22,10 @@ from presim.cli.script import sentences
 from presim.engine.options import Options
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import changes_of
-from presim.files import write_file
 from presim.hardware import choose_cluster
 from presim.hardware.network.describe import topology_of
 from presim.hardware.network.exchange import Exchange, run
+from presim.system.files import write_file
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace

@@ -31,11 +31,11 @@ import msgspec
 from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.files import make_folder
 from presim.planner.of_model import request_for_model
 from presim.planner.run import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
+from presim.system.files import make_folder
 
 RESULT = Path(__file__).parent / "results" / "search.md"
 MAYA = [

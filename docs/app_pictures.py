@@ -16,7 +16,7 @@ import uvicorn
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main as command_line
-from presim.process.localhost import listening_socket
+from presim.system.localhost import listening_socket
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "tests"))

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.validation.groups import GROUPS, sort_key, source
-from presim.validation.summary import summary
-from presim.validation.tables import read_table
+from presim.studies.validation.groups import GROUPS, sort_key, source
+from presim.studies.validation.summary import summary
+from presim.studies.validation.tables import read_table
 from presim_study.tables import COMPUTED, NOISY, ablation, in_short
 
 Row = Mapping[str, str]

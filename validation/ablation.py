@@ -27,8 +27,8 @@ from presim.cost.price import Estimator
 from presim.engine.options import Options
 from presim.errors import InputError, PresimError
 from presim.hardware import Cluster
+from presim.studies.validation.summary import markdown, percent, quantile
 from presim.trace.schema import Trace
-from presim.validation.summary import markdown, percent, quantile
 from presim_study.runs import simulate, step_s
 
 

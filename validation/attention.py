@@ -22,9 +22,9 @@ from presim.cost.price import Price
 from presim.errors import InputError
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.gpus import gpu_of
-from presim.validation.operators import OPERATORS, signature_of
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.gpus import gpu_of
+from presim.studies.validation.operators import OPERATORS, signature_of
 
 _BY = ("gpu", "library_version", "precision", "model", "direction")
 _HEADINGS = ("GPU", "library", "type", "shapes", "direction", "points", "mean error", "median", "within stated")

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, write_file
-from presim.validation.summary import markdown
-from presim.validation.tables import read_table
+from presim.studies.validation.summary import markdown
+from presim.studies.validation.tables import read_table
+from presim.system.files import check_writable, write_file
 
 RESULTS = Path(__file__).parent / "results"
 SAME = (  # what a group has in common, besides its source

@@ -26,7 +26,7 @@ from presim.cost.collectives.measurements import Point
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.price import Price
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 

@@ -29,7 +29,7 @@ from presim.composition.graph import store
 from presim.composition.graph.take import config_file, take
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
-from presim.files import check_folder
+from presim.system.files import check_folder
 from presim.verbs.compose import compose_like
 
 ROOT = Path(__file__).parent.parent

@@ -21,8 +21,8 @@ from presim.composition.graph.take import take
 from presim.composition.plan import Plan
 from presim.evaluation.options import EvaluationOptions, RunOptions
 from presim.evaluation.pipeline import evaluate
-from presim.files import check_folder
 from presim.hardware.choose import choose_cluster
+from presim.system.files import check_folder
 from presim.trace import store
 from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved

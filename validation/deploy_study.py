@@ -23,7 +23,6 @@ from typing import Any
 
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
-from presim.files import check_writable, decode_json, read_bytes, write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import MOST_REQUESTS, Load, load_of
@@ -34,6 +33,7 @@ from presim.serving.plan import Cache, Plan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.system.files import check_writable, decode_json, read_bytes, write_file
 from presim.verbs.deploy import Question, decide
 
 _SYSTEMS = {"h100-sxm": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "a100-80gb-sxm": "a100_sxm", "l40s": "l40s"}

@@ -1,15 +1,15 @@
-"""Describes the named models by transformers' code: writes `src/presim/models/data/descriptions.json`.
+"""Describes the named models by transformers' code: writes `src/presim/composition/models/data/descriptions.json`.
 
-Run it after a change of `src/presim/serving/data/models.toml` or of `presim.models`; a test compares the file with the
-code of the installed transformers.
+Run it after a change of `src/presim/serving/data/models.toml` or of `presim.composition.models`; a test compares the
+file with the code of the installed transformers.
 """
 
 from __future__ import annotations
 
+from presim.composition.models.describe import SHIPPED, encode_shipped, read_code, structure_of
 from presim.errors import InputError
-from presim.files import write_file
-from presim.models.describe import SHIPPED, encode_shipped, read_code, structure_of
 from presim.serving.model import config_of, names
+from presim.system.files import write_file
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from presim.cli import main as command
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 
 FOLDER = Path(__file__).parent
 _JOULES_PER_MWH = 3.6e9

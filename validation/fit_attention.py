@@ -3,7 +3,7 @@
     python validation/fit_attention.py GPU PRECISION [papers/cudnn.csv]
 
 Example: ``gb300 bfloat16``. The printed constants are those of `[attention.…]` in
-`src/presim/constants/operators.toml`, with more digits. The shapes of Kimi K2 are held out. Takes a few seconds.
+`src/presim/hardware/constants/operators.toml`, with more digits. The shapes of Kimi K2 are held out. It takes seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from presim.cost.analytic.constants import AttentionConstants, find_constants
 from presim.cost.analytic.device import device_of
 from presim.errors import InputError
 from presim.hardware.catalogue import gpu
+from presim.studies.validation.cases import Case
+from presim.studies.validation.operators import OPERATORS, signature_of
 from presim.trace.signatures import Attention
-from presim.validation.cases import Case
-from presim.validation.operators import OPERATORS, signature_of
 
 _BOUNDS = {  # of what is fitted; a GPU whose rows have no windows keeps their overhead
     "efficiency": (0.2, 0.98),

@@ -2,8 +2,8 @@
 
     python validation/fit_deepep.py [papers/deepep.csv]
 
-The printed constants are those of `[exchange.deepep]` in `src/presim/constants/collectives.toml`, unrounded. Each
-source has the same weight for each kind of exchange, independent of its number of rows. Takes ten seconds.
+The printed constants are those of `[exchange.deepep]` in `src/presim/hardware/constants/collectives.toml`, unrounded.
+Each source has the same weight for each kind of exchange, independent of its number of rows. Takes ten seconds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from presim.cost.collectives.constants import ExchangeConstants, exchange_consta
 from presim.cost.collectives.experts import seconds_of
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
+from presim.studies.validation.cases import Case
+from presim.studies.validation.collectives import COLLECTIVES, cluster_of
+from presim.studies.validation.exchanges import counted_bytes, exchange
 from presim.trace.schema import Group
-from presim.validation.cases import Case
-from presim.validation.collectives import COLLECTIVES, cluster_of
-from presim.validation.exchanges import counted_bytes, exchange
 
 _NAMES = (
     "base_us", "link dispatch", "link combine", "copy_us dispatch", "copy_us combine", "KiB_us dispatch",

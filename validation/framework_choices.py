@@ -25,8 +25,8 @@ from presim.cli.script import sentences
 from presim.composition.plan import Plan
 from presim.errors import InputError, PresimError
 from presim.evaluation.options import EvaluationOptions
-from presim.validation.cases import Case, read_cases
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import Case, read_cases
+from presim.studies.validation.gpus import gpu_of
 from presim.verbs.compose import compose_and_evaluate
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 

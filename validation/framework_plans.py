@@ -9,26 +9,21 @@ and are not named by ``--only`` stay.
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import json
-import re
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.composition.plan import Plan
-from presim.errors import PresimError
 from presim.evaluation.options import EvaluationOptions
-from presim.validation.cases import CannotBuildError, Case, read_cases
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.gpus import gpu_of
 from presim.verbs.compose_framework import capture_plan_and_evaluate
+from presim_study.published_plans import compare, error_of, step_times
 
 RESULT = Path(__file__).parent / "results" / "framework-plans.md"
-ROWS = RESULT.with_suffix(".json")
 MODELS = {  # as the table calls them
     "LLAMA3_8B": "llama3-8b",
     "LLAMA3_70B": "llama3-70b",
@@ -82,20 +77,15 @@ def predicted(case: Case) -> Mapping[str, object]:
     fields = ["sequence", "micro_batch", "global_batch", *(name for name in _DEGREES if getattr(plan, name) > 1)]
     begin = time.monotonic()
     result = capture_plan_and_evaluate(model, plan, fields, options, precision=precision, overrides=overrides).result
-    low_s, high_s = result.step_time_low_s, result.step_time_high_s
     if result.exit == "out_of_memory":
         raise CannotBuildError("does not fit with what Megatron-Bridge's recipe sets")
-    if result.step_time_s is None or low_s is None or high_s is None:
-        raise CannotBuildError(f"no step time: {result.exit}")
-    published_s = float(case.text("step_time_s"))
+    times = step_times(case, result)
     return {
         "id": case.text("id"),
         "run": f"{case.text('model')}, {case.text('n_gpus')} {case.text('gpu')}, {precision}",
         "plan": " ".join(f"{axis}{case.count(axis, 1)}" for axis in _AXES if case.count(axis, 1) > 1),
-        "published_s": published_s,
-        "predicted_s": result.step_time_s,
-        "error": result.step_time_s / published_s - 1,
-        "inside": low_s <= published_s <= high_s,
+        **times,
+        "error": error_of(times),
         "memory_gib": result.memory.peak_reserved_bytes / 2**30 if result.memory else None,
         "took_s": time.monotonic() - begin,
     }
@@ -130,27 +120,6 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Compare, and write the page after each row."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--only", default="", help="ids, separated by commas")
-    options = parser.parse_args()
-    wanted = set(filter(None, re.split(r"[, ]+", options.only)))
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
-    for case in read_cases(options.table):
-        if wanted and case.text("id") not in wanted:
-            continue
-        try:
-            rows[case.text("id")] = predicted(case)
-        except PresimError as error:
-            print(f"{case.text('id')}: {error}", file=sys.stderr)
-            continue
-        print(rows[case.text("id")], flush=True)
-        ROWS.write_text(json.dumps(rows, indent=1) + "\n")
-        RESULT.write_text(page(rows))
-
-
 if __name__ == "__main__":
     with sentences():
-        main()
+        compare(__doc__, RESULT, predicted, page, "Megatron-Bridge")

@@ -15,7 +15,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.cost.learned.estimator import PACKAGED
 from presim.cost.learned.schema import HeldOut, Model, read
-from presim.files import write_file
+from presim.system.files import write_file
 
 ABOUT = """# Learned prices on shapes that no fit has seen
 

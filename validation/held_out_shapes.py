@@ -25,7 +25,7 @@ from presim.cost.fitting.sample import by_class
 from presim.cost.fitting.split import Group, group_of, least_rows, shape_of
 from presim.cost.learned.schema import HeldOut, Model
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 
 CLASS = "gemm-half"
 GPUS = ("h100-sxm", "h200", "a100-80gb-sxm", "b200")

@@ -21,11 +21,11 @@ import numpy as np
 from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
+from presim.studies.validation.summary import markdown
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.host_noise import without_host_noise
 from presim.trace.schema import Kind, Trace
-from presim.validation.summary import markdown
 
 # Of host time, ns: as it came, without what disturbed it, and with known stretches.
 Times = tuple[float, float, float]

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from presim.errors import InputError, PresimError
+from presim.studies.validation.cases import Case, read_cases
 from presim.trace import store
 from presim.trace.schema import Trace
-from presim.validation.cases import Case, read_cases
 from presim_study.captures import Captures
 from presim_study.plan import Plan
 from presim_study.planners import plan

@@ -30,7 +30,7 @@ from pathlib import Path
 from presim.cli import main as command
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

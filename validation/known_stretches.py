@@ -1,6 +1,6 @@
 """Measures the table of known host work, which removes the effect of other processes, from captures of many programs.
 
-    python validation/known_stretches.py FOLDER... [--out src/presim/constants/known_stretches.parquet]
+    python validation/known_stretches.py FOLDER... [--out src/presim/trace/known_stretches.parquet]
 
 Each FOLDER holds captures of `presim validate --captures`. The model is additive in logarithms: the median time of a
 stretch in a capture is the stretch's time plus the capture's slowdown. Both are estimated by alternating weighted
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable
+from presim.system.files import check_writable
 from presim.trace import store
 from presim.trace.capture_speed import stretches
 from presim.trace.schema import Trace

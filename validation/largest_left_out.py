@@ -25,7 +25,7 @@ from presim.cli.script import sentences
 from presim.cost.collective_logs.fit import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measurements import FEWEST, Point
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group
 
 _SIZES = 14  # of each log, spread evenly: a fit tries every constant on every size

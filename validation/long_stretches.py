@@ -24,9 +24,9 @@ import numpy as np
 
 from presim.cli.script import sentences
 from presim.errors import InputError
+from presim.studies.validation.summary import markdown
 from presim.trace import store
 from presim.trace.schema import Kind, Trace
-from presim.validation.summary import markdown
 
 SPIN = "print(flush=True)\nwhile True: pass"
 COPY = "import numpy as np\na = np.zeros(40_000_000, np.float32)\nb = a + 1\nprint(flush=True)\nwhile True: b[:] = a"

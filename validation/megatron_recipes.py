@@ -26,7 +26,7 @@ from typing import Any
 from presim.cli.script import sentences
 from presim.composition.frameworks.megatron_recipes import MODELS, PLAN_FIELDS, RECIPES, SETTINGS
 from presim.errors import InputError
-from presim.files import write_file
+from presim.system.files import write_file
 
 _PACKAGE = "megatron.bridge.perf_recipes"
 _OF_CHECKOUT = (_PACKAGE, "megatron.bridge.recipes")

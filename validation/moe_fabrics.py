@@ -19,7 +19,7 @@ from typing import Any
 from presim.cli import main as presim
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, decode_foreign_json, read_bytes, write_file
+from presim.system.files import check_writable, decode_foreign_json, read_bytes, write_file
 
 _LEAF_PORTS, _GPUS = 8, 8  # of switches scaled down, as the cluster is
 FABRICS: Mapping[str, str] = {

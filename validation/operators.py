@@ -23,7 +23,7 @@ from presim import hardware
 from presim.cli.script import sentences
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 

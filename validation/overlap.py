@@ -24,7 +24,7 @@ from presim.cost.measured.importers import find
 from presim.cost.overlap import Demand
 from presim.cost.resource_demand import demand
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 from public_datasets import expected

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from presim.cli.script import sentences
-from presim.files import check_writable, write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import find
 from presim.serving.plan import Plan, Weights
 from presim.serving.prompts.prefill import Prefilled, of_batch
 from presim.serving.prompts.prices import Prices
 from presim.serving.workloads.generate import Lengths
+from presim.system.files import check_writable, write_file
 
 RESULT = Path(__file__).parent / "results" / "prefill.md"
 MODEL, GPU = "llama3-70b", "l40s"

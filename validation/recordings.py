@@ -13,9 +13,9 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, write_file
 from presim.sources.source import Request
-from presim.validation.oracle import OracleSplit, split_error
+from presim.studies.validation.oracle import OracleSplit, split_error
+from presim.system.files import check_writable, write_file
 
 _HEAD = """# Recorded steps, and where their prediction is off
 

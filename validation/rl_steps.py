@@ -22,7 +22,6 @@ from typing import Any
 
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
-from presim.files import write_file
 from presim.hardware.choose import choose_cluster
 from presim.post_training.answer import RlAnswer, answer
 from presim.post_training.build import build_job
@@ -33,7 +32,8 @@ from presim.post_training.weights import weight_sync
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
 from presim.serving.steps.times import build
-from presim.validation.tables import read_table
+from presim.studies.validation.tables import read_table
+from presim.system.files import write_file
 
 RESULT = Path(__file__).parent / "results" / "rl-steps.md"
 ROWS = RESULT.with_suffix(".json")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import FormatError, check_writable, decode_csv, read_text, write_file
+from presim.system.files import FormatError, check_writable, decode_csv, read_text, write_file
 
 RESULTS = Path(__file__).parent / "results"
 SEED, MOST_GPUS = 20261126, 256

@@ -1,9 +1,10 @@
 """Runs the examples under each supported version of PyTorch. To be run by hand before a release.
 
-    python validation/torch_versions.py FOLDER [--versions 2.11.0 2.12.1 2.13.0 2.14.0 2.15.0]
+    python validation/torch_versions.py FOLDER [--versions 2.11.0 2.12.1 2.13.0 2.14.0 2.15.0] [--presim WHEEL]
 
 FOLDER gets one virtual environment (about 2 GB). Each version is installed into it in turn, with presim built from this
-checkout. Prints a table with one row per version and example: exit code, step time and peak memory.
+checkout, or from an sdist or a wheel. Prints a table with one row per version and example: exit code, step time and
+peak memory. Exit code 1: an example wrote no result.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_folder
+from presim.system.files import check_folder
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = (
@@ -41,13 +42,13 @@ def pip(python: Path, *args: str) -> None:
         raise InputError(f"pip cannot install {' '.join(args)} into {python.parent.parent}: {why}")
 
 
-def prepare(folder: Path) -> Path:
-    """Create a virtual environment with presim and return its python."""
+def prepare(folder: Path, presim: Path) -> Path:
+    """Create a virtual environment with presim and return its python. ``presim``: a checkout, an sdist or a wheel."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
         pip(python, "-r", str(ROOT / "requirements" / "torch-needs.txt"), "transformers")
-    pip(python, str(ROOT))
+    pip(python, str(presim))
     return python
 
 
@@ -70,16 +71,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--versions", nargs="+", default=["2.11.0", "2.12.1", "2.13.0", "2.14.0", "2.15.0"])
+    parser.add_argument("--presim", type=Path, default=ROOT, metavar="WHEEL")
     options = parser.parse_args()
     check_folder(options.folder)
-    python = prepare(options.folder)
+    python = prepare(options.folder, options.presim)
+    failures = 0
     columns = ("PyTorch", "example", "exit", "step, s", "peak allocated, GiB", "calls without semantics")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for version in options.versions:
         pip(python, "--no-deps", f"torch==={version}")
         for script, *arguments in EXAMPLES:
-            print(f"| {version} | {script} | {run(python, script, *arguments)}")
-            sys.stdout.flush()
+            cells = run(python, script, *arguments)
+            failures += cells.startswith("failed")
+            print(f"| {version} | {script} | {cells}", flush=True)
+    if failures:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -8,26 +8,21 @@ rest is at the defaults. Writes `results/torchtitan-plans.md`; the file of the s
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import json
-import re
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.composition.plan import Plan
-from presim.errors import PresimError
 from presim.evaluation.options import EvaluationOptions
-from presim.validation.cases import CannotBuildError, Case, read_cases
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.gpus import gpu_of
 from presim.verbs.compose_framework import capture_plan_and_evaluate
+from presim_study.published_plans import compare, error_of, step_times
 
 RESULT = Path(__file__).parent / "results" / "torchtitan-plans.md"
-ROWS = RESULT.with_suffix(".json")
 MODELS = {"Llama3.1-8B": "llama3-8b", "Llama3.1-70B": "llama3-70b", "Llama3.1-405B": "llama3-405b"}
 PASSES = {"bf16": (), "float8 rowwise": ("fp8-row",)}  # precision -> passes
 ASYNC = "--compile.enable_async_tensor_parallel"
@@ -69,15 +64,9 @@ def predicted(case: Case) -> dict[str, object]:
     result = capture_plan_and_evaluate(
         model, plan, ["sequence"], options, framework="torchtitan", overrides=arguments
     ).result
-    low_s, high_s = result.step_time_low_s, result.step_time_high_s
-    if result.step_time_s is None or low_s is None or high_s is None:
-        raise CannotBuildError(f"no step time: {result.exit}")
-    published_s = float(case.text("step_time_s"))
     return {
         "run": f"{case.text('model')}, {case.text('n_gpus')} H100, {case.text('precision')}, {case.text('other')}",
-        "published_s": published_s,
-        "predicted_s": result.step_time_s,
-        "inside": low_s <= published_s <= high_s,
+        **step_times(case, result),
         "memory_gib": result.memory.peak_reserved_bytes / 2**30,
         "published_gib": case.number("peak_mem_gib"),
         "took_s": time.monotonic() - begin_s,
@@ -86,7 +75,7 @@ def predicted(case: Case) -> dict[str, object]:
 
 def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     """The result as a page."""
-    errors = {name: float(str(row["predicted_s"])) / float(str(row["published_s"])) - 1 for name, row in rows.items()}
+    errors = {name: error_of(row) for name, row in rows.items()}
     absolute = [abs(error) for error in errors.values()]
     inside = sum(bool(row["inside"]) for row in rows.values())
     lines = [
@@ -110,29 +99,6 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Compare, and write the page after each row."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--only", default="", help="ids, separated by commas")
-    options = parser.parse_args()
-    wanted = set(filter(None, re.split(r"[, ]+", options.only)))
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
-    for case in read_cases(options.table):
-        name = case.text("id")
-        if wanted and name not in wanted:
-            continue
-        try:
-            rows[name] = predicted(case)
-        except PresimError as error:
-            if wanted or case.text("framework") == "torchtitan":
-                print(f"{name}: {error}", file=sys.stderr)
-            continue
-        print(name, rows[name], flush=True)
-        ROWS.write_text(json.dumps(rows, indent=1) + "\n")
-        RESULT.write_text(page(rows))
-
-
 if __name__ == "__main__":
     with sentences():
-        main()
+        compare(__doc__, RESULT, predicted, page, "torchtitan")

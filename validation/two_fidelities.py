@@ -24,15 +24,15 @@ import msgspec
 from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.files import check_writable, write_file
 from presim.planner.answer.why import show
 from presim.planner.confirm.capture import capture
 from presim.planner.of_model import request_for_model
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial, key
+from presim.system.files import check_writable, write_file
 from presim.units import percent, seconds
 
 RESULTS = Path(__file__).parent / "results"
@@ -119,14 +119,14 @@ def main() -> None:
     print(page + "\n".join(rows))
 
 
-def request_of(model: str, framework: str) -> Request:
+def request_of(model: str, framework: str) -> SearchRequest:
     """The search over a framework's space. Every plan is composed."""
     settings = SearchOptions(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
     said = {"sequence": SEQUENCE, "global_batch": GLOBAL_BATCH}
     return request_for_model(model, settings, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
 
 
-def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Path, ends: float) -> int:
+def complete(request: SearchRequest, answer: Answer, known: dict[str, Kept], keep: Path, ends: float) -> int:
     """Capture feasible plans until the time ends, and return how many are missing."""
     missing = 0
     for place, number in enumerate(answer.best, 1):
@@ -145,7 +145,7 @@ def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Pat
     return missing
 
 
-def captured(request: Request, trial: Trial) -> Kept:
+def captured(request: SearchRequest, trial: Trial) -> Kept:
     """Capture one plan on its framework."""
     before = cpu_s()
     with tempfile.TemporaryDirectory() as folder:

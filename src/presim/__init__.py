@@ -6,14 +6,16 @@ TYPE_CHECKING = False  # without typing, whose import takes 20 ms, in which Ctrl
 if TYPE_CHECKING:
     from typing import Any
 
-    from presim.api import (
+    from presim.cli.api import (
         ask,
+        calibrate,
         compare,
         compose,
         deploy,
         explain,
         gate,
         import_profile,
+        network,
         replan,
         rl,
         run,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         serve,
         simulate,
         training,
+        validate,
     )
     from presim.evaluation.evaluator import Evaluator, evaluate
     from presim.result import Result
@@ -33,6 +36,7 @@ __all__ = [
     "Result",
     "__version__",
     "ask",
+    "calibrate",
     "compare",
     "compose",
     "deploy",
@@ -40,6 +44,7 @@ __all__ = [
     "explain",
     "gate",
     "import_profile",
+    "network",
     "replan",
     "rl",
     "run",
@@ -47,10 +52,11 @@ __all__ = [
     "serve",
     "simulate",
     "training",
+    "validate",
 ]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = dict.fromkeys(__all__, "presim.api") | {
+_LAZY = dict.fromkeys(__all__, "presim.cli.api") | {
     "Evaluator": "presim.evaluation.evaluator",
     "Job": "presim.trace.job",
     "Result": "presim.result",

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from presim.app.view.opened import open_result
+from presim.app.view.server import application
 from presim.errors import InputError
-from presim.view.opened import open_result
-from presim.view.saved.kinds import KINDS, ResultKind
-from presim.view.saved.read import read
-from presim.view.saved.show import page
-from presim.view.server import application
+from presim.studies.saved_results.kinds import KINDS, ResultKind
+from presim.studies.saved_results.read import read
+from presim.studies.saved_results.show import page
 from support import saved_results
 from support.saved_results import Sample
 

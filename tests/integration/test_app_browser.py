@@ -20,9 +20,9 @@ from presim.app.questions import QUESTIONS
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
-from presim.files import decode_json
-from presim.process.localhost import listening_socket
 from presim.report import json
+from presim.system.files import decode_json
+from presim.system.localhost import listening_socket
 from presim.units import seconds
 from support import layout
 from support.chromium import PROGRAM, Browser, started

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presim import api
+from presim.cli import api
 from presim.trace import store
 from presim.trace.schema import COLUMNS, Kind, Phase
 from presim.trace.signatures import Kernel

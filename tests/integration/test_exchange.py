@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from presim import api
+from presim.cli import api
 from presim.engine.matching import match_collectives
 from presim.errors import HangError
 from presim.trace import store

@@ -11,7 +11,7 @@ import pytest
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
-from presim.capture.run import Request, capture
+from presim.capture.run import CaptureRequest, capture
 from presim.errors import ExitCode
 from presim.hardware.choose import choose_cluster
 from presim.trace import store
@@ -163,7 +163,7 @@ if __name__ == "__main__":
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
-    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
+    request = CaptureRequest(Launch(str(script), ()), Selection((0,)), hides_output=True)
     forks = kept.of(script, cluster) if kept else None
     (trace,) = capture(request, cluster, forks=forks).traces
     assert trace.manifest.error == ""
@@ -216,6 +216,6 @@ def test_hidden_output_is_shown_if_the_script_fails(
         "import sys, torch\ntorch.ones(3, device='cuda')\nprint('a line', flush=True)\n"
         f"print('a warning', file=sys.stderr)\n{last}\n"
     )
-    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
+    request = CaptureRequest(Launch(str(script), ()), Selection((0,)), hides_output=True)
     capture(request, choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1))
     assert capfd.readouterr() == ("", shown)

@@ -11,17 +11,17 @@ import pytest
 import uvicorn
 
 from presim.analysis.summarise import summarise
+from presim.app.view.opened import open_result
+from presim.app.view.panes import Shown
+from presim.app.view.server import application
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.process.localhost import listening_socket
 from presim.report import content, html, json
 from presim.result import Held, Result
+from presim.studies.saved_results.read import read
+from presim.studies.saved_results.show import page
+from presim.system.localhost import listening_socket
 from presim.trace.job import Job
-from presim.view.opened import open_result
-from presim.view.panes import Shown
-from presim.view.saved.read import read
-from presim.view.saved.show import page
-from presim.view.server import application
 from support import fakes, layout, saved_results, workloads
 from support.chromium import PROGRAM, Browser, started
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from presim import hardware
-from presim.profile.calls import calls
-from presim.profile.calls.families import operators
-from presim.profile.plan import plan
-from presim.profile.sweep import standard_sweep
+from presim.cost.profile.calls import calls
+from presim.cost.profile.calls.families import operators
+from presim.cost.profile.plan import plan
+from presim.cost.profile.sweep import standard_sweep
 from presim.trace.signatures import (
     Attention,
     Convolution,
@@ -197,7 +197,7 @@ def test_the_measuring_process_reports_times_and_errors(tmp_path: Path) -> None:
     spread = Elementwise(2 * MIB + 2048, 2 * MIB, MIB, "bfloat16", operator="aten::mul")  # over rows or over columns
     work = [WORK[0], Attention("backward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash"), spread]
     (tmp_path / "work").write_bytes(msgspec.json.encode([*work, Sort(1, 1, 1, "int8")]))
-    bench = ("-m", "presim.profile.bench", tmp_path / "work", tmp_path / "results", "60")
+    bench = ("-m", "presim.cost.profile.bench", tmp_path / "work", tmp_path / "results", "60")
     ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *bench)
     assert ended.returncode == 0, ended.stderr
     card, *lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]

@@ -9,7 +9,7 @@ import functools
 
 import pytest
 
-from presim import api
+from presim.cli import api
 from presim.result import Rank, Result
 from support.captured import SCRIPTS
 

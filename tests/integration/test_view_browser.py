@@ -15,14 +15,14 @@ from typing import Literal
 import pytest
 import uvicorn
 
+from presim.app.view.opened import Opened
+from presim.app.view.panes import Shown
+from presim.app.view.server import application
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.process.localhost import listening_socket
+from presim.system.localhost import listening_socket
 from presim.trace.job import Job
 from presim.units import seconds
-from presim.view.opened import Opened
-from presim.view.panes import Shown
-from presim.view.server import application
 from support import pictures, workloads
 from support.chromium import PROGRAM, Browser, started
 

@@ -12,7 +12,7 @@ import pytest
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import config_of, from_config
 from presim.serving.plan import Plan
-from presim.serving.steps.captured import Captured, with_captured
+from presim.serving.steps.captured import CapturedSteps, with_captured
 from presim.serving.steps.times import Engine, build
 from presim.verbs.capture_steps import capture_request, capture_steps, stage_cluster
 from presim.verbs.step_times import read_captured
@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slo
 PLAN = Plan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
 
 
-def captured(folder: Path, name: str, plan: Plan, gpu: str = "h100-sxm", **changes: Any) -> tuple[Engine, Captured]:
+def captured(
+    folder: Path, name: str, plan: Plan, gpu: str = "h100-sxm", **changes: Any
+) -> tuple[Engine, CapturedSteps]:
     """A known model with other keys in its config, captured."""
     config = {**config_of(name)[0], **changes}
     engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))

@@ -37,8 +37,8 @@ def counts(name: str) -> dict[str, Any]:
     """The class's own count, the description's, and why there is none."""
     import transformers
 
-    from presim.models.export import classes, decoder
-    from presim.models.export.refusal import Refusal
+    from presim.composition.models.export import classes, decoder
+    from presim.composition.models.export.refusal import Refusal
 
     architecture = next(
         f"{name}{end}" for end in ("ForCausalLM", "LMHeadModel") if hasattr(transformers, f"{name}{end}")

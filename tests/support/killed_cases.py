@@ -8,8 +8,8 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.runs import Run
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.runs import Run
 
 REASON = "this provider builds no case"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.planners import plan
 
 ELSEWHERE = "`presim hardware list` shows all; the path of a .toml file describes another one"

@@ -18,7 +18,7 @@ from presim.planner import matrix, study
 from presim.planner.answer import matrix_page, table
 from presim.planner.matrix import Matrix, Run
 from presim.planner.objectives import OBJECTIVES, Work
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.trials.trial import Trial
@@ -169,7 +169,7 @@ def _matrix(folder: Path) -> Sample:
 def _search(folder: Path) -> Sample:
     """A search of four plans that nobody simulated."""
     space = Space({"tensor": (1, 2, 4, 8), "recompute": ("none", "full")}, {"sequence": 64})
-    request = Request(
+    request = SearchRequest(
         subject="model", space=space, objectives=[OBJECTIVES["step_time"]], work=Work(1e12, price_per_gpu_hour=2.0)
     )
     trials = [

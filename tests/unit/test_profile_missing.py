@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from presim import api, hardware
+from presim import hardware
+from presim.cli import api
+from presim.cost.profile import run_profile
 from presim.errors import InputError
-from presim.profile import run_profile
 
 
 def script(path: Path) -> Path:

@@ -19,10 +19,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.cost.profile.run_profile import local_gpu, profile
+from presim.cost.profile.sweep import standard_sweep
 from presim.errors import InputError
-from presim.files import check_folder, make_folder
-from presim.profile.run_profile import local_gpu, profile
-from presim.profile.sweep import standard_sweep
+from presim.system.files import check_folder, make_folder
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "recipes" / "single_gpu.py"

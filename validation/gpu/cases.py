@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from presim.cost.profile import CARD_LOST
 from presim.errors import InputError
-from presim.profile import CARD_LOST
 
 Case = Callable[[], dict[str, object]]
 CASE_S = 40  # a case that takes longer is given up

@@ -3,7 +3,7 @@
     python validation/gpu/compare_cases.py DIR
 
 Quantised work is timed again by the same script on the emulated GPU, whose clock is simulated. Latencies stand beside
-presim's constants, power beside the shares of `presim/constants/power.toml`.
+presim's constants, power beside the shares of `presim/hardware/constants/power.toml`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 from campaign import HERE, SCRIPTS, lines_of
 
 from presim.cli.script import sentences
-from presim.constants import value
 from presim.cost.estimators import estimators
+from presim.cost.profile.run_profile import gpu_named
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.hardware import choose_cluster
+from presim.hardware.constants import value
 from presim.hardware.power import shares
-from presim.profile.run_profile import gpu_named
 from presim.trace.schema import Kind
 from presim.trace.signatures import Copy
 from presim.verbs.run import run_and_evaluate

@@ -21,9 +21,9 @@ import msgspec
 from campaign import lines_of
 
 from presim.cli.script import sentences
+from presim.cost.profile.run_profile import gpu_named
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.profile.run_profile import gpu_named
 from presim.serving.kept import kv_heads as kv_heads_of
 from presim.serving.model import Model, find
 from presim.serving.plan import Plan, Weights

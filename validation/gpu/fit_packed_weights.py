@@ -24,10 +24,10 @@ from presim.cli.script import sentences
 from presim.cost.analytic.constants import PackedConstants
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.packed_weights import seconds
+from presim.cost.profile.run_profile import gpu_named
 from presim.errors import InputError
-from presim.files import write_file
 from presim.hardware import catalogue
-from presim.profile.run_profile import gpu_named
+from presim.system.files import write_file
 from presim.trace.signatures import Gemm
 
 SERVING = "serving.jsonl"

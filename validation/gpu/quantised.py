@@ -24,8 +24,8 @@ with sentences():
     from torch.nn import functional
     from torch.profiler import ProfilerActivity, profile
 
-    from presim.profile import bench
-    from presim.profile.kernels.tensors import random
+    from presim.cost.profile import bench
+    from presim.cost.profile.kernels.tensors import random
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHAO_FORCE_SKIP_LOADING_SO_FILES", "1")

@@ -24,8 +24,8 @@ from cases import limited
 from serving_work.attempts import unmeasured
 
 from presim.cli.script import sentences
+from presim.cost.profile import CARD_LOST
 from presim.errors import InputError
-from presim.profile import CARD_LOST
 
 with sentences():
     import torch

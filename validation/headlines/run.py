@@ -22,7 +22,15 @@ import msgspec
 from presim.cli import main as presim
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, convert, decode_foreign_json, decode_toml, read_bytes, read_text, write_file
+from presim.system.files import (
+    check_writable,
+    convert,
+    decode_foreign_json,
+    decode_toml,
+    read_bytes,
+    read_text,
+    write_file,
+)
 from presim.units import GIB
 
 PAPERS = ("torchsim", "maya", "phantora", "echo", "charon")

@@ -13,7 +13,7 @@ import platformdirs
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
-from presim.capture.run import OLDEST_CAPABILITY, Request, capture
+from presim.capture.run import OLDEST_CAPABILITY, CaptureRequest, capture
 from presim.capture.setup.capture_version import capture_digest
 from presim.errors import InputError
 from presim.hardware.catalogue import find
@@ -63,7 +63,7 @@ class Captures:
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
         program, cluster = Launch(str(script), plan.args), emulated(plan.cluster)
-        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, hides_output=True)
+        request = CaptureRequest(program, Selection((rank,)), plan.steps, self.limit_s, hides_output=True)
         forks = self._forks.of(script, cluster)
         (trace,) = capture(request, cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:

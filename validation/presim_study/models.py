@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.named_models import DROPPING, LATENT, PUBLISHED, Shapes
 
 _LACKING = {  # how names begin -> what such a model has and the recipes have not

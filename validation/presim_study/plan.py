@@ -12,8 +12,8 @@ from presim.hardware.catalogue import find
 from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster, Node
 from presim.hardware.schema import Gpu
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.gpus import gpu_of, node_of
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.gpus import gpu_of, node_of
 from presim_study import dense_models
 from presim_study.models import plain_name, published_key, unknown_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family import mlperf
 from presim_study.megatron_family.planner import plan_megatron
 from presim_study.plan import Plan, Planner

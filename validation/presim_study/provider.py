@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.validation.cases import Case
-from presim.validation.runs import Run, Settings, UnknownCaseError
+from presim.studies.validation.cases import Case
+from presim.studies.validation.runs import Run, Settings, UnknownCaseError
 from presim_study.captures import Captures
 from presim_study.planners import plan
 from presim_study.runs import PlannedRun

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from presim import plugins
 from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import straggler_note
 from presim.cost.price import PricedTrace
@@ -19,6 +18,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.result import Rank
 from presim.result.analysis import Analysis
+from presim.system import plugins
 
 GROUP = "presim.analyses"
 

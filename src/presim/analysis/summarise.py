@@ -27,7 +27,7 @@ from presim.analysis.time.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Connecting, Coverage, Flops, Job, Memory, ReadBack, Result, Time
+from presim.result import SCHEMA_VERSION, Connecting, Coverage, EvaluatedJob, Flops, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import FAILED, Manifest, Trace
 
@@ -182,8 +182,8 @@ def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
     return steps.steady.duration_ns / 1e9
 
 
-def _job(manifest: Manifest, device: Device) -> Job:
-    return Job(
+def _job(manifest: Manifest, device: Device) -> EvaluatedJob:
+    return EvaluatedJob(
         script=manifest.script,
         rank=manifest.rank,
         world_size=manifest.world_size,

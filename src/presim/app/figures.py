@@ -12,9 +12,10 @@ from presim.planner.trials.trial import format_value
 from presim.post_training.answer import RlAnswer
 from presim.report import content
 from presim.result import Result
+from presim.result.serving import ServingResult
 from presim.result.training import Projection
+from presim.studies.saved_results.read import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
-from presim.view.saved.read import SavedResult
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -90,7 +91,8 @@ _LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
 _SERVING_RATES = (("output_throughput", "output tokens per second"), ("request_throughput", "requests per second"))
 
 
-def _of_serving(document: dict[str, Any]) -> Summary:
+def _of_serving(result: ServingResult) -> Summary:
+    document = msgspec.to_builtins(result)
     deployment, served = document["deployment"], document["figures"]
     intervals = document.get("intervals_80", {})
     figures = []

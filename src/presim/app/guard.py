@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from presim.app.api import TOKEN
 from presim.app.timelines import PREFIX
-from presim.view.server import refusal
+from presim.app.view.server import refusal
 
 _COOKIE = "presim-view"
 

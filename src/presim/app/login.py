@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import read_text
-from presim.process.localhost import HOSTS
+from presim.system.files import read_text
+from presim.system.localhost import HOSTS
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")  # stands in an address as it is
 _ALL = "0.0.0.0"

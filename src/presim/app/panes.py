@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from presim.app.view.opened import Pane, opened
 from presim.post_training.answer import RlAnswer
 from presim.report.palette import css_classes
-from presim.view.opened import Pane, opened
-from presim.view.saved.read import SavedResult
+from presim.studies.saved_results.read import SavedResult
 
 
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:

@@ -17,7 +17,7 @@ from presim.app import words
 from presim.app.questions import QUESTIONS
 from presim.cli.declared import values_of
 from presim.errors import InputError
-from presim.files import read_text, write_file
+from presim.system.files import read_text, write_file
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _STAMP = re.compile(r"# presim (\S+), (\d{4}-\d\d-\d\d \d\d:\d\d UTC)")

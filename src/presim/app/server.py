@@ -29,10 +29,10 @@ from presim.app.timelines import PREFIX
 from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
 from presim.errors import InputError
-from presim.files import FormatError, decode_json
-from presim.process.localhost import HOSTS
-from presim.process.same_origin import PAGE_HEADERS, SameOrigin
 from presim.report.palette import stylesheet
+from presim.system.files import FormatError, decode_json
+from presim.system.localhost import HOSTS
+from presim.system.same_origin import PAGE_HEADERS, SameOrigin
 
 STATIC = Path(__file__).with_name("static")
 _MOST_BYTES = 64 << 20  # of an uploaded file

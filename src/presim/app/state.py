@@ -20,16 +20,16 @@ from presim.app.panes import panes_of
 from presim.app.project import Project
 from presim.app.questions import QUESTIONS, question
 from presim.app.timelines import Timelines
+from presim.app.view.opened import Pane
 from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
-from presim.files import write_file
 from presim.report import comparison
 from presim.report.blocks import Block, blocks
 from presim.studies.saved_jobs import compare_jobs
-from presim.view.opened import Pane
-from presim.view.saved.read import SavedResult, read
-from presim.view.saved.show import page
+from presim.studies.saved_results.read import SavedResult, read
+from presim.studies.saved_results.show import page
+from presim.system.files import write_file
 
 
 class State:

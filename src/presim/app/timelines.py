@@ -9,12 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from presim.app.project import Project
+from presim.app.view.panes import Shown
+from presim.app.view.server import application, refusal
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
 from presim.trace.store import JOB_FILE
 from presim.verbs.simulate import evaluate_saved
-from presim.view.panes import Shown
-from presim.view.server import application, refusal
 
 PREFIX = "/view"
 _MOST_OPEN = 4  # jobs whose timelines are in memory

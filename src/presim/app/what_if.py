@@ -17,9 +17,9 @@ from presim.app import words
 from presim.app.figures import Summary, summary_of
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
-from presim.files import decode_json
-from presim.files.scratch import temporary_folder
-from presim.view.saved.read import read
+from presim.studies.saved_results.read import read
+from presim.system.files import decode_json
+from presim.system.files.scratch import temporary_folder
 
 LIMIT_S = 120.0  # of one question, a model's first graph included; longer ones are asked as jobs
 

@@ -14,7 +14,7 @@ import sys
 import msgspec
 
 from presim.cli.main import run
-from presim.files import decode_json
+from presim.system.files import decode_json
 
 
 def answer(line: bytes) -> dict[str, int | str]:

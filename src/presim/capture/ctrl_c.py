@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from presim.process.interrupts import SIGNALS
+from presim.system.interrupts import SIGNALS
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import check_is_emulated
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 from presim.trace.job import Job
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib
@@ -39,7 +39,7 @@ OLDEST_CAPABILITY = (7, 5)  # compute capability; PyTorch's CUDA 13 builds have 
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class CaptureRequest:
     """What to capture."""
 
     program: Launch
@@ -55,7 +55,7 @@ class Request:
 
 
 def capture(
-    request: Request,
+    request: CaptureRequest,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     simulator: Callable[[BlockedRanks], AbstractContextManager[Simulator]] | None = None,
@@ -100,7 +100,7 @@ def capture(
 
 
 def _with_policy_trial(
-    captured_job: Job, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
+    captured_job: Job, request: CaptureRequest, setting: LaunchConfig, progress: Callable[[str], None]
 ) -> Job:
     """Say whether collectives depend on policy values that the program reads, if ranks may be compared at all."""
     selection, exits = request.selection, [trace.manifest.exit for trace in captured_job.traces]
@@ -131,7 +131,7 @@ def _no_work_message(script: str, trace: Trace) -> str:
     )
 
 
-def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Job:
+def _capture_differing(request: CaptureRequest, setting: LaunchConfig, progress: Callable[[str], None]) -> Job:
     return capture_differing(
         request.steps, request.selection.checks, setting, progress, keeps_finished=request.keeps_finished
     )
@@ -162,7 +162,7 @@ def _used_device(trace: Trace) -> bool:
     return bool(trace.mask(Kind.WORK, Kind.COLLECTIVE).any()) or trace.manifest.exit not in ("ok", "stopped")
 
 
-def _check(request: Request, cluster: Cluster) -> None:
+def _check(request: CaptureRequest, cluster: Cluster) -> None:
     program = request.program
     if not program.module and not Path(program.script).is_file():
         raise InputError(f"there is no script {program.script!r} (working directory {Path.cwd()})")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 
 @click.command("app", cls=Verb)
@@ -38,8 +38,8 @@ def command(folder: str, port: int, host: str | None, token_file: Path | None, o
     """
     try:
         from presim.app.server import application
-        from presim.process.localhost import HOSTS, listening_socket
-        from presim.view.server import serve
+        from presim.app.view.server import serve
+        from presim.system.localhost import HOSTS, listening_socket
     except ImportError as error:
         from presim.errors import InputError
 
@@ -47,7 +47,7 @@ def command(folder: str, port: int, host: str | None, token_file: Path | None, o
     from presim.app.guard import Tokens
     from presim.app.login import allowed_hosts, read_token
     from presim.app.state import State
-    from presim.files import make_folder
+    from presim.system.files import make_folder
 
     project = Path(folder).resolve()
     make_folder(project)

@@ -14,9 +14,11 @@ import click
 from presim.cli.declared import Declaration, command_of, declarations, python_keyword, several_words
 from presim.cli.main import cli
 from presim.errors import InputError
-from presim.files.scratch import temporary_folder
-from presim.view.saved.read import read
+from presim.studies.saved_results.read import read
+from presim.system.files import write_file
+from presim.system.files.scratch import temporary_folder
 
+_PRINTING = ("doctor", "network", "trace")  # verbs whose --json prints the result
 Option: TypeAlias = bool | float | str | Sequence[str] | None
 
 
@@ -26,17 +28,34 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
     Raises:
         InputError: there is no such verb or option, it writes no result, or it refuses its input.
     """
-    if not any(_takes_result_file(parameter) for parameter in command_of(verb).params):
-        raise InputError(f"`presim {verb}` writes no result with --json, so it cannot be asked for one")
-    words = _words(verb, options)
     with temporary_folder("asked") as folder:
         path = Path(folder, "result.json")
+        asking = _asking(verb, path)
+        words = [verb, *arguments, *_words(verb, options), *asking]
+        printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                cli.main([verb, *arguments, *words, "--json", str(path)], prog_name="presim", standalone_mode=False)
+            with contextlib.redirect_stdout(printed):
+                cli.main(words, prog_name="presim", standalone_mode=False)
         except click.ClickException as error:
             raise InputError(error.format_message()) from error
+        if str(path) not in asking:
+            write_file(path, printed.buffer.getvalue())
         return read(path).content
+
+
+def _asking(verb: str, path: Path) -> list[str]:
+    """The words with which a verb writes its result to a file, or prints it where it takes none.
+
+    Raises:
+        InputError: it does neither.
+    """
+    if verb in _PRINTING:
+        return ["--json"]
+    if verb == "validate":
+        return ["--out", str(path)]
+    if not any("--json" in option.opts and not getattr(option, "is_flag", False) for option in command_of(verb).params):
+        raise InputError(f"`presim {verb}` writes no result with --json, so it cannot be asked for one")
+    return ["--json", str(path)]
 
 
 def _words(verb: str, options: Mapping[str, Option]) -> list[str]:
@@ -47,11 +66,6 @@ def _words(verb: str, options: Mapping[str, Option]) -> list[str]:
             raise InputError(_unknown(verb, keyword, list(by_keyword)))
         words += _option(by_keyword[keyword], value)
     return words
-
-
-def _takes_result_file(parameter: click.Parameter) -> bool:
-    """Whether a verb writes a result there; --json of others is a flag for scripts."""
-    return isinstance(parameter, click.Option) and "--json" in parameter.opts and not parameter.is_flag
 
 
 def _unknown(verb: str, keyword: str, keywords: Sequence[str]) -> str:

@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.report_options import Report, report_options
-from presim.cli.serving_inputs import plan_of
-from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options
+from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options, pop_options
 from presim.cli.verb import VerbGroup
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 _WHOLE = "nothing is written, because the calibration was not fitted to its end"
 
@@ -35,31 +34,28 @@ def command() -> None:
 )
 def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
-    import dataclasses
-
     from presim.cost.estimators import notes
-    from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
     from presim.serving import calibrate
-    from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
+    from presim.serving.options import EngineOptions, EnginesOptions
+    from presim.serving.plan import Plan
     from presim.serving.steps.times import Engine, build
+    from presim.system.files import check_writable
+    from presim.verbs.serve import engines_of, plan_of
 
     check_writable(out)
     shape = find(model)
-    plan = plan_of(options, shape, choose_cluster(gpu=gpu, world_size=1).gpu)
+    plan = plan_of(pop_options(EngineOptions, options), shape, choose_cluster(gpu=gpu, world_size=1).gpu)
     plan.check(shape)
 
-    def engine_of(tp: int) -> Engine:
-        sized = dataclasses.replace(plan, tp=tp)
-        return build(shape, sized, choose_cluster(gpu=gpu, world_size=sized.gpus), prices=tuple(map(Path, prices)))
+    def build_engine(plan: Plan) -> Engine:
+        return build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
 
-    engine, prefills = engine_of(plan.tp), options["prefill_replicas"]
-    prefill = engine_of(options["prefill_tp"] or plan.tp) if prefills else None
-    deployment = Deployment(engine, options["replicas"], options["router"], prefill, prefills)
+    deployment = engines_of(pop_options(EnginesOptions, options), plan, build_engine)
     with noted(_WHOLE):
         calibration = calibrate.calibrate(deployment, calibrate.read_result(result))
-    remarks = list(notes(engine.cluster.gpu, engine.prices))
+    remarks = list(notes(deployment.engine.cluster.gpu, deployment.engine.prices))
     calibrate.write(calibration, out, remarks)
     click.echo(calibrate.text(calibrate.document(calibration, out, remarks)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from presim.cli.verb import Verb
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
 
 _NOTHING = "nothing is compared, because fewer than two results were there"
 
@@ -35,9 +35,9 @@ def command(
     compares a saved job with itself on other hardware or under other assumptions.
     """
     from presim.cli import partial_results
-    from presim.files import check_writable
     from presim.report import comparison as report
     from presim.studies.saved_jobs import compare_jobs
+    from presim.system.files import check_writable
 
     for path in (json_file, html):
         if path is not None and path != "-":
@@ -52,7 +52,7 @@ def command(
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(compared))
     elif json_file:
-        from presim.files import write_file
+        from presim.system.files import write_file
 
         write_file(json_file, report.encode(compared))
     if not quiet and json_file != "-":

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+from presim.cli.plan_options import DTYPES, PRECISIONS, switch_options, value_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.errors import ExitCode
@@ -20,130 +21,11 @@ if TYPE_CHECKING:
 _DTYPE = "bfloat16"  # of composed graphs
 
 
-class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """Comma-separated numbers."""
-
-    name = "N,N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The numbers."""
-        try:
-            return tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of comma-separated numbers such as 7,8,8,7", param, ctx)
-
-
-class _Passes(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """A file with the passes of each rank, or what makes them."""
-
-    name = "FILE|MODULE:FUNCTION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The rows of the file, or the name of the function."""
-        from presim.composition.schedule_source import read_passes
-
-        return value if isinstance(value, tuple) else read_passes(value)
-
-
-_PLAN = (  # option, field, type, help
-    ("--seq", "sequence", number(quantities.SEQUENCE), "Sequence length: tokens per sample."),
-    ("--mbs", "micro_batch", number(quantities.BATCH), "Micro-batch size: samples per forward pass on one rank."),
-    ("--tp", "tensor", number(quantities.DEGREE), "Tensor-parallel degree."),
-    ("--cp", "context", number(quantities.DEGREE), "Context-parallel degree: each rank has a part of every sequence."),
-    (
-        "--cp-style",
-        "context_style",
-        click.Choice(("all-gather", "ulysses", "ring")),
-        "How attention gets the keys and values of other context-parallel ranks.",
-    ),
-    (
-        "--ep",
-        "expert",
-        number(quantities.DEGREE),
-        "Expert-parallel degree: consecutive ranks share each layer's experts.",
-    ),
-    (
-        "--expert-exchange",
-        "expert_exchange",
-        click.Choice(("all-to-all", "all-gather", "deepep")),
-        "With --ep: how tokens reach their experts.",
-    ),
-    (
-        "--routing",
-        "routing",
-        str,
-        "With --ep: experts that tokens choose: balanced, uniform, zipf:S or file:PATH, as `presim run --values`.",
-    ),
-    (
-        "--expert-capacity",
-        "expert_capacity",
-        number(quantities.CAPACITY),
-        "With --ep: tokens that an expert takes, relative to an even share; others drop. Default: all.",
-    ),
-    ("--pp", "pipeline", number(quantities.DEGREE), "Pipeline-parallel degree."),
-    ("--vpp", "virtual", number(quantities.DEGREE), "Virtual pipeline stages per rank (interleaved)."),
-    (
-        "--schedule",
-        "schedule",
-        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev")),
-        "Pipeline schedule. Default: 1f1b, or interleaved with --vpp.",
-    ),
-    (
-        "--schedule-file",
-        "rank_passes",
-        _Passes(),
-        "Pipeline schedule of your own: a file with a row of passes for each rank, such as 0F0,0F1,0B0,0B1, or a "
-        "function that makes the rows.",
-    ),
-    ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
-    (
-        "--dp-style",
-        "data_style",
-        click.Choice(("fsdp2", "hsdp", "ddp", "zero1")),
-        "Data-parallel style; zero1: Megatron's distributed optimizer.",
-    ),
-    ("--shard", "shard", number(quantities.GPUS), "With hsdp: number of consecutive ranks that shard parameters."),
-    ("--global-batch", "global_batch", number(quantities.BATCH), "Samples per step over all ranks."),
-    ("--recompute", "recompute", click.Choice(("none", "full")), "Recompute the activations of blocks."),
-    (
-        "--activation-budget",
-        "activation_budget",
-        number(quantities.SHARE),
-        "Share of a block's activations to keep; the cheapest to recompute are dropped.",
-    ),
-    (
-        "--optimizer",
-        "optimizer",
-        click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
-        "Optimizer; adamw-bf16 and adamw-8bit store AdamW's states in bf16 or 8 bits.",
-    ),
-    (
-        "--offload-activations",
-        "offload_activations",
-        number(quantities.BLOCKS_OF_MODEL),
-        "The first N blocks of each rank keep activations in host memory.",
-    ),
-    (
-        "--offload-optimizer",
-        "offload_optimizer",
-        click.Choice(("none", "cpu", "states")),
-        "Optimizer states in host memory: the CPU updates, or states are streamed to the GPU.",
-    ),
-    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash", "flex")), "Fused attention backend."),
-)
-
-
-def _plan_options(function: Any) -> Any:
-    for option, field, kind, text in reversed(_PLAN):
-        function = click.option(option, field, type=kind, help=text)(function)
-    return function
-
-
 @click.command("compose", cls=Verb)
 @click.argument("model", shell_complete=completion.trained_models)
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")
-@_plan_options
+@value_options
 @click.option(
     "--pass",
     "passes",
@@ -155,25 +37,10 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--recompute-blocks", type=number(quantities.BLOCKS), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
-@click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
-@click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Sequence parallelism between --tp's layers.")
-@click.option(
-    "--pad-experts/--no-pad-experts",
-    "pad_experts",
-    default=None,
-    help="Every expert computes as many tokens as --expert-capacity.",
-)
-@click.option(
-    "--vocabulary/--no-vocabulary",
-    "vocabulary_parallel",
-    default=None,
-    help="Shard embedding, output layer and loss over the vocabulary; implied by --sp.",
-)
-@click.option("--overlap/--no-overlap", "overlap", default=None, help="Overlap communication and compute (ddp, zero1).")
-@click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients by norm.")
+@switch_options
 @click.option(
     "--dtype",
-    type=click.Choice(("bfloat16", "float16", "float32")),
+    type=DTYPES,
     help="Of eager layers. Default: bfloat16. A framework's program has --precision.",
 )
 @click.option(
@@ -186,7 +53,7 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option(
     "--precision",
-    type=click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4")),
+    type=PRECISIONS,
     help="Of a framework's program: numbers of products and weights. Default: bf16.",
 )
 @click.option(
@@ -312,7 +179,7 @@ def _check_write(folder: str, like: str | None) -> None:
     from pathlib import Path
 
     from presim.errors import InputError
-    from presim.files import check_folder
+    from presim.system.files import check_folder
 
     if like is not None:
         raise InputError("--write writes a plan, but --like takes the plan from a capture: leave out one of the two")

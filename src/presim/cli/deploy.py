@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
@@ -92,9 +92,9 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """
     from presim.cli.progress import progress
     from presim.errors import ExitCode
-    from presim.files import check_folder, check_writable, write_file
     from presim.serving.answer import metrics
     from presim.serving.deployments import page, record
+    from presim.system.files import check_folder, check_writable, write_file
     from presim.verbs.deploy import Question, decide, write_files
 
     for name in ("json_file", "csv_file", "html_file"):

@@ -6,7 +6,7 @@ import atexit
 import os
 import signal  # import nothing slow here: until the handler is installed, Ctrl-C prints a traceback
 
-from presim.process import interrupts
+from presim.system import interrupts
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 

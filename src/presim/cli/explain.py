@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.report_options import Report, report_options
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 
 @click.command("explain", cls=CommandBehind)
@@ -52,7 +52,7 @@ def command(directory: str, model: str | None, plan_file: str | None, **options:
     from presim.report import explanation as report
     from presim.studies.explain.confirm import CaptureOptions
     from presim.studies.saved_jobs import explain_job
-    from presim.view.saved.read import INTERRUPTED
+    from presim.studies.saved_results.read import INTERRUPTED
 
     delivery = Report.pop_from(options)
     captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}

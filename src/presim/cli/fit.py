@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 _WHOLE = "nothing is written, because a cluster file holds the fit of all measurements"
 

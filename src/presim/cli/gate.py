@@ -10,7 +10,7 @@ import click
 
 from presim.cli.report_options import Report, report_options
 from presim.cli.verb import Verb
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
 
 
 @click.command("gate", cls=Verb)
@@ -34,11 +34,11 @@ def command(
     """
     from presim.cli.progress import progress
     from presim.errors import ExitCode
-    from presim.files import check_writable, write_file
     from presim.studies.gate import text as report
     from presim.studies.gate.budgets import read
     from presim.studies.gate.jobs import gate
-    from presim.view.saved.read import INTERRUPTED
+    from presim.studies.saved_results.read import INTERRUPTED
+    from presim.system.files import check_writable, write_file
 
     delivery = Report.pop_from(options)
     for path in (markdown_file, junit_file):

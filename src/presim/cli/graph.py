@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.report_options import Report, report_options
 from presim.cli.verb import VerbGroup
+from presim.units import quantities
 
 
 class _ModelFirst(VerbGroup):
@@ -46,7 +46,7 @@ def take_(model: str, out: str, dtype: str) -> None:
     """
     from presim.composition.graph import store
     from presim.composition.graph.take import open_graph
-    from presim.files import check_writable
+    from presim.system.files import check_writable
 
     check_writable(out)
     model_graph = open_graph(model, dtype)
@@ -76,7 +76,7 @@ def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, **
     graph = store.load(model)
     if plot is not None:
         from presim.composition.graph.plot import svg
-        from presim.files import write_file
+        from presim.system.files import write_file
 
         write_file(plot, svg(graph, batch, sequence).encode())
     content = summary.GraphSummary(summary.by_module(graph, batch, sequence, depth))

@@ -79,14 +79,14 @@ def _show_cluster(name: str, as_toml: bool, plot: str | None, delivery: Report) 
     if as_toml:
         _print_toml(name, type(cluster.gpu))
     else:
-        from presim.files import decode_json
+        from presim.system.files import decode_json
 
         delivery.deliver("cluster", decode_json(content), content)
 
 
 def _draw(topology: Topology, file: str) -> None:
-    from presim.files import check_writable, write_file
     from presim.hardware.network.plot import svg
+    from presim.system.files import check_writable, write_file
 
     check_writable(file)
     write_file(file, svg(topology).encode())
@@ -116,8 +116,8 @@ def _find(name: str) -> Sourced:
 def _print_toml(name: str, kind: type[Sourced]) -> None:
     from pathlib import Path
 
-    from presim.files import read_text
     from presim.hardware import catalogue
+    from presim.system.files import read_text
 
     path = Path(name) if name.endswith(".toml") else catalogue.builtin_path(kind, name)
     click.echo(read_text(path, "give the path of a TOML file"), nl=False)

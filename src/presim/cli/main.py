@@ -15,7 +15,7 @@ with early_interrupt.EarlyInterrupt():
 
     from presim.cli import progress, streams, surroundings
     from presim.cli.verb import VerbGroup
-    from presim.process import compiled_loops, interrupts
+    from presim.system import compiled_loops, interrupts
 
 if TYPE_CHECKING:
     from presim.errors import PresimError

@@ -70,9 +70,9 @@ def show_(file: str, plot: str | None, **query: Any) -> None:
     FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), SimAI, NCCL
     (.xml) or `nvidia-smi topo -m`.
     """
-    from presim.files import check_writable, write_file
     from presim.hardware.network import answer
     from presim.hardware.network.open import open_network
+    from presim.system.files import check_writable, write_file
 
     report = Report.pop_from(query)
     if plot:
@@ -182,7 +182,7 @@ def _run(
     from presim.hardware.network import work
     from presim.hardware.network.exchange import Exchange, run
     from presim.hardware.network.open import bytes_of, ranks_of
-    from presim.process.budgets import budget_of
+    from presim.system.budgets import budget_of
     from presim.trace.grids import sisters
 
     participants = ranks_of(ranks) if ranks else tuple(range(topology.gpus))

@@ -1,10 +1,10 @@
-"""Option types of numbers: finite, and within the bounds of a `presim.quantities.Quantity`, which a refusal names."""
+"""Option types of numbers: finite, and within a `presim.units.quantities.Quantity`, which a refusal names."""
 
 from __future__ import annotations
 
 import click
 
-from presim.quantities import Quantity
+from presim.units.quantities import Quantity
 
 _LONGEST = 400  # characters of a number; Python reads integers of up to 4,300 digits
 

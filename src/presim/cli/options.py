@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
 from presim.errors import ExitCode
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.evaluation.pipeline import Evaluation
@@ -69,70 +69,70 @@ def cluster_options(function: _Function) -> _Function:
     return function
 
 
+_ENGINE_OPTIONS = (
+    click.option(
+        "--no-contention",
+        "contention",
+        is_flag=True,
+        default=True,
+        flag_value=False,
+        help="Do not slow down kernels and collectives that overlap.",
+    ),
+    click.option(
+        "--overlap-model",
+        default="analytic",
+        metavar="MODEL",
+        show_default=True,
+        help="Slowdown of kernels beside communication: analytic, bandwidth, learned or ratio=X.",
+    ),
+    click.option(
+        "--host-factor",
+        type=number(quantities.HOST_FACTOR),
+        metavar="X",
+        help="CPU time of the cluster's hosts relative to presim's reference host. Default: the node type's factor.",
+    ),
+    click.option(
+        "--host-time",
+        type=number(quantities.SWITCH),
+        default=1,
+        metavar="0|1",
+        show_default=True,
+        callback=lambda context, option, value: bool(value),
+        help="0: ignore CPU overhead, including kernel launches.",
+    ),
+    PRICES,
+    click.option(
+        "--bandwidth",
+        multiple=True,
+        metavar="inter|intra=X",
+        help="What-if: multiply the bandwidth between nodes, or of NVLink, by X; repeatable.",
+    ),
+    click.option(
+        "--straggler",
+        "stragglers",
+        multiple=True,
+        metavar="nodeN|rankN=X",
+        help="What-if: scale the speed of a node's or a rank's GPUs by X, e.g. node3=0.8; repeatable.",
+    ),
+    click.option(
+        "--scale-op",
+        multiple=True,
+        metavar="NAME=X",
+        help="What-if: multiply the time of a family (gemm, attention, all_reduce, …) by X; repeatable.",
+    ),
+    click.option(
+        "--estimator",
+        multiple=True,
+        metavar="[FAMILY=]NAME,…",
+        help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), "
+        "measured or a plug-in, tried in this order; repeatable.",
+    ),
+)
+
+
 def engine_options(function: _Function) -> _Function:
     """``--no-contention`` to ``--scale-op``: assumptions of the simulation, and what-if changes."""
-    for option in reversed(
-        (
-            click.option(
-                "--no-contention",
-                "contention",
-                is_flag=True,
-                default=True,
-                flag_value=False,
-                help="Do not slow down kernels and collectives that overlap.",
-            ),
-            click.option(
-                "--overlap-model",
-                default="analytic",
-                metavar="MODEL",
-                show_default=True,
-                help="Slowdown of kernels beside communication: analytic, bandwidth, learned or ratio=X.",
-            ),
-            click.option(
-                "--host-factor",
-                type=number(quantities.HOST_FACTOR),
-                metavar="X",
-                help="CPU time of the cluster's hosts relative to presim's reference host. Default: the node type's "
-                "factor.",
-            ),
-            click.option(
-                "--host-time",
-                type=number(quantities.SWITCH),
-                default=1,
-                metavar="0|1",
-                show_default=True,
-                callback=lambda context, option, value: bool(value),
-                help="0: ignore CPU overhead, including kernel launches.",
-            ),
-            PRICES,
-            click.option(
-                "--bandwidth",
-                multiple=True,
-                metavar="inter|intra=X",
-                help="What-if: multiply the bandwidth between nodes, or of NVLink, by X; repeatable.",
-            ),
-            click.option(
-                "--straggler",
-                "stragglers",
-                multiple=True,
-                metavar="nodeN|rankN=X",
-                help="What-if: scale the speed of a node's or a rank's GPUs by X, e.g. node3=0.8; repeatable.",
-            ),
-            click.option(
-                "--scale-op",
-                multiple=True,
-                metavar="NAME=X",
-                help="What-if: multiply the time of a family (gemm, attention, all_reduce, …) by X; repeatable.",
-            ),
-            click.option(
-                "--estimator",
-                multiple=True,
-                metavar="[FAMILY=]NAME,…",
-                help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), "
-                "measured or a plug-in, tried in this order; repeatable.",
-            ),
-        )
-    ):
+    for option in reversed(_ENGINE_OPTIONS):
         function = option(function)
     return function
 
@@ -222,7 +222,7 @@ class Outputs:
         ``job``: the folder of a saved trace, which must not be overwritten.
         """
         from presim.errors import InputError
-        from presim.files import check_folder, check_writable
+        from presim.system.files import check_folder, check_writable
         from presim.trace.store import owns
 
         if self.price_per_gpu_hour is not None and self.tokens is None:
@@ -273,9 +273,9 @@ class Outputs:
     def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
         from presim.report import training
         from presim.studies.projection.projection import project
-        from presim.studies.projection.request import Request
+        from presim.studies.projection.request import ProjectionRequest
 
-        request = Request(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
+        request = ProjectionRequest(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))
 
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:

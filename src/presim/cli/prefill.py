@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
 from presim.errors import ExitCode, InputError
-from presim.process.interrupts import caught, noted
+from presim.system.interrupts import caught, noted
+from presim.units import quantities
 
 if TYPE_CHECKING:
+    from presim.composition.models.description import Model
     from presim.hardware import Cluster
-    from presim.models.description import Model
     from presim.serving.plan import Plan
     from presim.serving.prompts.prefill import Prefilled
 
@@ -51,11 +51,11 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
     done soonest; beside it stand zigzag and contiguous chunks of every prompt over all ranks, and whole prompts.
     """
-    from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
     from presim.serving.model import find
     from presim.serving.plan import Plan
     from presim.serving.weight_types import typed
+    from presim.system.files import check_writable
 
     for name in ("json_file", "html"):
         if options[name] not in (None, "-"):
@@ -77,9 +77,9 @@ def _plan_prefills(
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
     from presim.cli.progress import progress
-    from presim.process.budgets import budget_of
     from presim.serving.prompts import prefill, record
     from presim.serving.prompts.prices import Prices
+    from presim.system.budgets import budget_of
 
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
@@ -108,8 +108,8 @@ def _plan_prefills(
 def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[str, Any]) -> None:
     from presim.cli import partial_results
     from presim.cli.serve import deliver
-    from presim.files import write_file
     from presim.serving.prompts import record
+    from presim.system.files import write_file
 
     if options["html"] and content["partial"]:
         partial_results.write_page("prefill", content, options["html"])
@@ -127,10 +127,10 @@ def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[st
 def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:
     """The prompts, batch by batch."""
     from presim.errors import InputError
-    from presim.files import names_file
     from presim.serving.prompts.prefill import batches
     from presim.serving.workloads import traces
     from presim.serving.workloads.generate import lengths_of
+    from presim.system.files import names_file
 
     words, trace = options["lengths"], options["trace"]
     if (words is None) == (trace is None):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 
 @click.command("profile", cls=Verb)
@@ -52,8 +52,8 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 
 def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.profile.run_profile import describe_outcome, local_gpu, profile
-    from presim.profile.sweep import standard_sweep
+    from presim.cost.profile.run_profile import describe_outcome, local_gpu, profile
+    from presim.cost.profile.sweep import standard_sweep
     from presim.trace import store
 
     signatures = list(standard_sweep())

@@ -20,9 +20,9 @@ def command(result: Path, html: str | None, *, modules: bool) -> None:
     Results of the last version are read, too. A saved job is simulated on its own cluster.
     """
     from presim.errors import InputError
-    from presim.files import check_writable, write_file
-    from presim.view.saved import show
-    from presim.view.saved.read import read
+    from presim.studies.saved_results import show
+    from presim.studies.saved_results.read import read
+    from presim.system.files import check_writable, write_file
 
     if modules and html is not None:
         raise InputError("--modules prints a table, which --html holds already; leave one of them out")

@@ -52,7 +52,7 @@ class Report:
         Raises:
             InputError: a file cannot be written.
         """
-        from presim.files import check_writable
+        from presim.system.files import check_writable
 
         report = cls(**{name: options.pop(name) for name in _NAMES})
         for path in (report.json_file, report.html):
@@ -63,12 +63,12 @@ class Report:
     def deliver(self, kind_name: str, content: Any, encoded: bytes | str, partial: str = "") -> None:
         """Write the files, and print the report unless JSON goes to standard output.
 
-        ``kind_name``: of `presim.view.saved.kinds`, whose functions show the content; ``encoded``: its JSON.
+        ``kind_name``: of `presim.studies.saved_results.kinds`, whose functions show the content; ``encoded``: its JSON.
         """
-        from presim.files import write_file
-        from presim.view.saved import show
-        from presim.view.saved.kinds import KINDS
-        from presim.view.saved.read import SavedResult
+        from presim.studies.saved_results import show
+        from presim.studies.saved_results.kinds import KINDS
+        from presim.studies.saved_results.read import SavedResult
+        from presim.system.files import write_file
 
         document = encoded if isinstance(encoded, bytes) else f"{encoded.rstrip()}\n".encode()
         kind = next(kind for kind in KINDS if kind.name == kind_name)

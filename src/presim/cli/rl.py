@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options
-from presim.cli.serving_options import add_options
+from presim.cli.plan_options import value_option
+from presim.cli.serving_options import ENGINE, add_options, redeclared
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 _BATCH = (
     click.option("--prompts", type=number(quantities.BATCH), default=512, show_default=True, help="Prompts of a step."),
@@ -80,24 +81,12 @@ _PLACEMENT = (
     click.option("--partial", is_flag=True, help="New weights interrupt responses, which go on with them."),
 )
 _TRAINER = (
-    click.option("--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="Tensor-parallel degree."),
-    click.option("--cp", type=number(quantities.DEGREE), help="Context-parallel (Ulysses) degree. Default: what fits."),
-    click.option("--pp", type=number(quantities.DEGREE), default=1, show_default=True, help="Pipeline stages."),
-    click.option("--ep", type=number(quantities.DEGREE), default=1, show_default=True, help="Expert-parallel degree."),
-    click.option(
-        "--dp-style",
-        type=click.Choice(("fsdp2", "ddp", "zero1")),
-        default="fsdp2",
-        show_default=True,
-        help="Data-parallel style; zero1: Megatron's distributed optimizer.",
-    ),
-    click.option(
-        "--recompute",
-        type=click.Choice(("none", "full")),
-        default="full",
-        show_default=True,
-        help="Recompute the activations of blocks.",
-    ),
+    value_option("--tp", default=1, show_default=True),
+    value_option("--cp", help="Context-parallel (Ulysses) degree. Default: what fits."),
+    value_option("--pp", default=1, show_default=True),
+    value_option("--ep", default=1, show_default=True),
+    value_option("--dp-style", type=click.Choice(("fsdp2", "ddp", "zero1")), default="fsdp2", show_default=True),
+    value_option("--recompute", default="full", show_default=True),
     click.option(
         "--micro-tokens",
         type=number(quantities.TOKENS),
@@ -154,20 +143,15 @@ _ENGINE = (
         "--rollout-ep", "engine_ep", is_flag=True, default=None, help="Engines hold whole experts on each GPU."
     ),
     click.option("--kernels", "engine_kernels", type=click.Choice(("vllm", "sglang")), help="Engine. Default: vllm."),
-    click.option(
+    redeclared(
+        ENGINE,
         "--gpu-memory-utilization",
         "engine_gpu_memory_utilization",
-        type=number(quantities.MEMORY_SHARE),
         help="Share of GPU memory for the engine. Default: 0.5 colocated, else the engine's.",
     ),
-    click.option("--eager", "engine_cuda_graphs", flag_value=False, default=None, type=bool, help="No CUDA graphs."),
-    click.option("--max-num-seqs", "engine_max_num_seqs", type=number(quantities.SEQUENCES), help="Same as in vLLM."),
-    click.option(
-        "--max-num-batched-tokens",
-        "engine_max_num_batched_tokens",
-        type=number(quantities.TOKENS),
-        help="Same as in vLLM.",
-    ),
+    redeclared(ENGINE, "--eager", "engine_cuda_graphs", default=None),
+    redeclared(ENGINE, "--max-num-seqs", "engine_max_num_seqs"),
+    redeclared(ENGINE, "--max-num-batched-tokens", "engine_max_num_batched_tokens"),
 )
 _OTHERS = (
     click.option(
@@ -238,9 +222,9 @@ def command(
     from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
-    from presim.files import check_writable
     from presim.post_training import show
     from presim.post_training.recipes.write import check
+    from presim.system.files import check_writable
     from presim.verbs.rl import predict_rl
 
     if written:

@@ -10,13 +10,13 @@ from typing import Any
 
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions
-from presim.files import shortened
 from presim.post_training.job import Offloads
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.placement_file import placement_fields
 from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.post_training.recipes.request import FromRecipe, read_recipe
 from presim.post_training.request import RlRequest
+from presim.system.files import shortened
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"

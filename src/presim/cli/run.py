@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 
 @click.command("run", cls=Verb, context_settings={"allow_interspersed_args": False})

@@ -8,35 +8,19 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
+from presim.cli.plan_options import DTYPES, PRECISIONS, field_of, knob_options
 from presim.cli.progress import progress
-from presim.process import interrupts
+from presim.system import interrupts
+from presim.units import quantities
 
-_PLAN = (  # option, field, help: values of one knob; several vary it
-    ("--seq", "sequence", "Sequence length: tokens per sample."),
-    ("--mbs", "micro_batch", "Micro-batch size: samples per forward pass on one rank."),
-    ("--tp", "tensor", "Tensor-parallel degree."),
-    ("--sp", "sequence_parallel", "Sequence parallelism between --tp's layers: true, false."),
-    ("--pp", "pipeline", "Pipeline stages."),
-    ("--vpp", "virtual", "Virtual pipeline stages per rank."),
-    ("--cp", "context", "Context-parallel degree."),
-    ("--ep", "expert", "Expert-parallel degree."),
-    ("--schedule", "schedule", "Pipeline schedule."),
-    ("--dp-style", "data_style", "Data-parallel style."),
-    ("--shard", "shard", "With hsdp: number of consecutive ranks that shard parameters."),
-    ("--recompute", "recompute", "Activation recomputation."),
-    ("--reshard", "reshard", "FSDP2: free a block's parameters after its forward pass: true, false."),
-    ("--optimizer", "optimizer", "Optimizer."),
-    ("--activation-budget", "activation_budget", "Share of a block's activations to keep."),
-    ("--offload-activations", "offload_activations", "The first N blocks of a rank keep activations in host memory."),
-    ("--offload-optimizer", "offload_optimizer", "Optimizer states in host memory: none, cpu, states."),
-    ("--passes", "passes", "Passes over the graph, joined by +: none, fp8-row, int8, sparse24, fuse-norm+fp8-row."),
-    ("--attention", "attention", "Fused attention backend."),
-    ("--clip", "clip", "Clip gradients by norm: true, false."),
-)
+_KNOBS = (
+    "--seq", "--mbs", "--tp", "--sp", "--pp", "--vpp", "--cp", "--ep", "--schedule", "--dp-style", "--shard",
+    "--recompute", "--reshard", "--optimizer", "--activation-budget", "--offload-activations", "--offload-optimizer",
+    "--attention", "--clip",
+)  # fmt: skip
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SAMPLERS = ("exhaustive", "tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
@@ -56,19 +40,17 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
     return None if text is None else read_prices(text)
 
 
-def _plan_options(function: Any) -> Any:
-    for option, field, text in reversed(_PLAN):
-        function = click.option(option, field, metavar="V[,V…]", help=text)(function)
-    return function
-
-
 @click.command("search", cls=CommandBehind)
 @click.argument("words", nargs=-1, metavar="[MODEL] [KNOB=V,V…]… [-- COMMAND…]")
 @cluster_options
 @click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Values of a knob; first:last doubles. Repeatable.")
-@click.option("--global-batch", "global_batch", metavar="V[,V…]", help="Samples per step over all ranks.")
-@_plan_options
-@click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@knob_options(("--global-batch", *_KNOBS))
+@click.option(
+    "--passes",
+    metavar="V[,V…]",
+    help="Passes over the graph, joined by +: none, fp8-row, int8, sparse24, fuse-norm+fp8-row.",
+)
+@click.option("--dtype", default="bfloat16", type=DTYPES, show_default=True)
 @click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
 @click.option(
     "--tokens",
@@ -136,7 +118,7 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option(
     "--precision",
-    type=click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4")),
+    type=PRECISIONS,
     help="With --framework: numbers of products and weights in its captures. Default: bf16.",
 )
 @click.option(
@@ -164,11 +146,11 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     e.g. `torchrun train.py --tp {tp}`; it is captured for each value in `--vary`. With a MODEL and a COMMAND, --confirm
     captures the best plans with the COMMAND.
     """
-    from presim.files import check_writable, write_file
     from presim.planner.answer import written
     from presim.planner.answer.table import csv_table, write
     from presim.planner.run import run
     from presim.planner.study import encode
+    from presim.system.files import check_writable, write_file
 
     outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
     for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
@@ -204,9 +186,9 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
     """Search on several clusters, and run each plan on all."""
     from presim.errors import ExitCode, InputError
     from presim.evaluation.options import ClusterOptions
-    from presim.files import write_file
     from presim.planner.answer.matrix_page import picture, write
     from presim.planner.matrix import clusters_of, encode, search_matrix
+    from presim.system.files import write_file
 
     models = [word for word in words if "=" not in word]
     unusable = [name for name in ClusterOptions.__dataclass_fields__ if options.get(name) is not None]
@@ -283,7 +265,7 @@ def _settings(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, dic
 
     settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     fixed, several = knob_options(
-        {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
+        {name: options.pop(name) for name in (*map(field_of, _KNOBS), "passes", "global_batch")}
     )
     settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
     return SearchOptions(**settings), fixed

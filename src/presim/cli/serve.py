@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim import quantities
 from presim.cli import completion
 from presim.cli.numbers import number
-from presim.cli.serving_inputs import deployment_of, workload_of
-from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
+from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
@@ -61,23 +60,28 @@ def command(model: str, **options: Any) -> int:
     MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
     the model's shape; requests are scheduled as vLLM's or SGLang's own scheduler does.
     """
+    from presim.cli.progress import progress
     from presim.errors import ExitCode
-    from presim.serving.answer import metrics, record
+    from presim.serving.answer import metrics, record, screen
     from presim.serving.answer.cost import Prices
     from presim.serving.deployments.deployment import predict
+    from presim.serving.options import EngineOptions, FleetOptions, LifeOptions, LoadOptions
+    from presim.verbs.serve import deployment_of, workload_of
 
     outputs = {
         name: options.pop(name)
         for name in ("json_file", "detailed", "detail", "html", "perfetto", "quiet", "listen", "speed", "engine")
     }
     _check(outputs)
-    slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
-    prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
-    deployment = deployment_of(model, options, quiet=outputs["quiet"])
+    engine, load = pop_options(EngineOptions, options), pop_options(LoadOptions, options)
+    fleet, life = pop_options(FleetOptions, options), pop_options(LifeOptions, options)
+    slo = metrics.slo_of(fleet.slo, fleet.slo_percentile)
+    prices = Prices(fleet.price_per_gpu_hour, fleet.price_per_kwh)
+    with progress(outputs["quiet"] or fleet.steps == "composed") as say:
+        deployment = deployment_of(model, options, engine, fleet, life, say)
     if outputs["listen"] is not None:
-        return _listen(deployment, outputs["listen"], outputs["speed"], options["grammar_ms"])
-    workload = workload_of(options, deployment)
-    prediction = predict(deployment, workload, slo, seed=options["seed"])
+        return _listen(deployment, outputs["listen"], outputs["speed"], load.grammar_ms)
+    prediction = predict(deployment, workload_of(load, deployment), slo, seed=load.seed)
     if outputs["engine"] != "fast":
         _compare_with(prediction, outputs["engine"])
     if outputs["html"]:
@@ -89,12 +93,12 @@ def command(model: str, **options: Any) -> int:
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        content = record.encode(
+        saved = record.result_of(
             prediction, per_request=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"]
         )
-        deliver(content, outputs["json_file"])
+        deliver(record.encode(saved), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        record.write(record.document(prediction, prices=prices, detailed_steps=outputs["detail"]))
+        screen.write(record.result_of(prediction, prices=prices, detailed_steps=outputs["detail"]))
     return int(ExitCode.STANDS)
 
 
@@ -127,7 +131,7 @@ def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) 
 
         raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
-    from presim.process.localhost import listening_socket
+    from presim.system.localhost import listening_socket
 
     endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
     listening = listening_socket(port, "--listen")
@@ -137,7 +141,7 @@ def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) 
 
 
 def _check(outputs: dict[str, Any]) -> None:
-    from presim.files import check_writable
+    from presim.system.files import check_writable
 
     for name in ("json_file", "html", "perfetto"):
         if outputs[name] not in (None, "-"):
@@ -148,7 +152,7 @@ def deliver(content: bytes, path: str) -> None:
     """Write to a file, or to standard output if the path is -."""
     import sys
 
-    from presim.files import write_file
+    from presim.system.files import write_file
 
     if path == "-":
         sys.stdout.buffer.write(content)

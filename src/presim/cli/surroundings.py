@@ -53,7 +53,7 @@ def brief(text: str) -> str:
     """A sentence that a terminal can show: names of thousands of characters within it are shortened."""
     if len(text) <= _LONGEST_WORD:
         return text
-    from presim.files import shortened
+    from presim.system.files import shortened
 
     text = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: shortened(word[0]), text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
@@ -61,8 +61,8 @@ def brief(text: str) -> str:
 
 def sentence(error: OSError | MemoryError) -> str:
     """What to tell the user of an error of the system; empty where it is presim's own."""
-    from presim.files import shortened
-    from presim.files.write import has_working_folder
+    from presim.system.files import shortened
+    from presim.system.files.write import has_working_folder
 
     if isinstance(error, MemoryError):
         return "there is too little memory for this: lower the counts in it, or raise `ulimit -v`"

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.report_options import Report, report_options
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 
 @click.command("trace", cls=Verb)

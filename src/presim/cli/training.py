@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
+from presim.units import quantities
 
 
 @click.command("training", cls=Verb)
@@ -76,16 +76,16 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, budg
     checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.
     """
     from presim.cli import partial_results
-    from presim.files import check_writable, write_file
-    from presim.process.budgets import budget_of
     from presim.report import training as report
-    from presim.studies.projection.request import Request, check
+    from presim.studies.projection.request import ProjectionRequest, check
     from presim.studies.saved_jobs import project_training
+    from presim.system.budgets import budget_of
+    from presim.system.files import check_writable, write_file
 
     for path in (json_file, html):
         if path is not None and path != "-":
             check_writable(path)
-    request, limits = Request(**options), budget_of(budget) if budget else None
+    request, limits = ProjectionRequest(**options), budget_of(budget) if budget else None
     check(request)
     with noted("nothing is written, because no training was simulated to its end"):
         projection = project_training(job, request, budget=limits, keeps_finished=True)

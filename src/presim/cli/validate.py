@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
+from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.engine.options import Options
-    from presim.validation.cases import Case
-    from presim.validation.results import ResultTable
-    from presim.validation.runs import Providers
+    from presim.studies.validation.cases import Case
+    from presim.studies.validation.results import ResultTable
+    from presim.studies.validation.runs import Providers
 
 
 @click.command("validate", cls=Verb)
@@ -111,10 +111,10 @@ def command(
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.engine.options import Options
-    from presim.validation.cases import read_cases, select
-    from presim.validation.providers import open_providers
-    from presim.validation.results import ResultTable
-    from presim.validation.runs import Settings
+    from presim.studies.validation.cases import read_cases, select
+    from presim.studies.validation.providers import open_providers
+    from presim.studies.validation.results import ResultTable
+    from presim.studies.validation.runs import Settings
 
     cases = read_cases(table)
     _check_recipes(recipes)
@@ -136,9 +136,9 @@ def _check_subject(table: Path | None, oracle: tuple[Path, ...], job: Path | Non
 
 
 def _oracle(files: tuple[Path, ...], job: Path | None, gpu: str | None, report: Path | None) -> int:
-    from presim.files import check_writable, write_file
     from presim.sources.source import Request
-    from presim.validation.oracle import render, split_error
+    from presim.studies.validation.oracle import render, split_error
+    from presim.system.files import check_writable, write_file
 
     if report is not None:
         check_writable(report)
@@ -161,7 +161,7 @@ def _check_recipes(folder: Path | None) -> None:
 def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
     """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
-    from presim.validation.workers import solve_all
+    from presim.studies.validation.workers import solve_all
 
     with caught() as stop, progress() as say:
         for number, (case, prediction) in enumerate(solve_all(cases, providers, jobs, options), start=1):
@@ -173,8 +173,8 @@ def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options,
 
 def _finish(results: ResultTable, report: Path | None, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
-    from presim.validation import printed
-    from presim.validation.summary import write_summary
+    from presim.studies.validation import printed
+    from presim.studies.validation.summary import write_summary
 
     rows = results.rows()
     if report and not partial:
@@ -189,7 +189,7 @@ def _note(partial: bool) -> str:
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
     """Raise early if a file cannot be written or would overwrite another one."""
     from presim.errors import InputError
-    from presim.files import check_writable
+    from presim.system.files import check_writable
     from presim.trace import store
 
     named = [os.path.realpath(path) for path in (table, out, report) if path is not None]
@@ -203,10 +203,10 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
-    from presim.files import write_file
-    from presim.validation import printed
-    from presim.validation.collectives import COLLECTIVES
-    from presim.validation.operators import OPERATORS
+    from presim.studies.validation import printed
+    from presim.studies.validation.collectives import COLLECTIVES
+    from presim.studies.validation.operators import OPERATORS
+    from presim.system.files import write_file
 
     times = COLLECTIVES if kind == "collectives" else OPERATORS
     rows: list[dict[str, str]] = []
@@ -224,8 +224,8 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     import re
 
     from presim.cli.progress import progress
-    from presim.files import write_file
-    from presim.validation import printed, serving
+    from presim.studies.validation import printed, serving, serving_errors
+    from presim.system.files import write_file
 
     rows = serving.read(table)
     if only:
@@ -237,8 +237,8 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     stop.unless(predicted)
     rows = predicted
     if rows:
-        serving.write(rows, out)
+        serving_errors.write(rows, out)
     if report and not stop.is_partial:
-        write_file(report, serving.report(rows).encode())
+        write_file(report, serving_errors.report(rows).encode())
     click.echo(printed.of_serving(out, rows, _note(stop.is_partial)))
     return 0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.verb import Verb
+from presim.units import quantities
 
 
 @click.command("view", cls=Verb)
@@ -23,18 +23,18 @@ def command(names: tuple[str, ...], port: int, opens: bool) -> None:
     version or the last. The page needs no network. The server listens on this machine only and ends with Ctrl-C.
     """
     try:
-        from presim.process.localhost import HOSTS, listening_socket
-        from presim.view.server import application, serve
+        from presim.app.view.server import application, serve
+        from presim.system.localhost import HOSTS, listening_socket
     except ImportError as error:
         from presim.errors import InputError
 
         raise InputError(f"`presim view` needs {error.name}: pip install 'presim[view]'") from error
+    from presim.app.view.opened import open_result
+    from presim.app.view.panes import Shown
     from presim.evaluation.options import EvaluationOptions
-    from presim.files import names_file
     from presim.studies.saved_jobs import compare_jobs
+    from presim.system.files import names_file
     from presim.verbs.simulate import evaluate_saved
-    from presim.view.opened import open_result
-    from presim.view.panes import Shown
 
     results = [open_result(Path(name)) for name in names if names_file(name)]
     jobs = [name for name in names if not names_file(name)]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from presim.composition import allocator_loop
 from presim.composition.allocator_loop import Column, Ints
-from presim.process.compiled_loops import compile_loop
+from presim.system.compiled_loops import compile_loop
 from presim.trace.schema import Kind
 
 _SMALL = 1 << 20  # kSmallSize: requests up to this are small

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-from presim.files import decode_json
+from presim.system.files import decode_json
 from presim.trace.schema import Kind, Phase
 
 FILE = "hosts.json"  # written by validation/composed_hosts.py

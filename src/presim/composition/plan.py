@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim import quantities
 from presim.composition.runtime.updates import Choice
 from presim.errors import InputError
-from presim.files import FormatError, convert, decode_toml, read_text
-from presim.files.field_bounds import Count, Ratio, Real, bounds
+from presim.system.files import FormatError, convert, decode_toml, read_text
+from presim.system.files.field_bounds import Count, Ratio, Real, bounds
+from presim.units import quantities
 
 Degree = Annotated[int, bounds(quantities.DEGREE)]
 

@@ -7,15 +7,15 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim import plugins
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator, models_in
 from presim.cost.measured import kept, table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Estimator
 from presim.errors import InputError
-from presim.files import version
 from presim.hardware import Gpu
+from presim.system import plugins
+from presim.system.files import version
 
 GROUP = "presim.estimators"
 

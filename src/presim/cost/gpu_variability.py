@@ -14,8 +14,8 @@ import statistics
 
 import msgspec
 
-from presim.constants import value
 from presim.cost.price import Price
+from presim.hardware.constants import value
 from presim.trace.signatures import Attention, Convolution, Gemm, GroupedGemm, Signature
 
 SPREAD = value("gpu.arithmetic_spread")

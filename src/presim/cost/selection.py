@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from presim import plugins
 from presim.cost import estimators
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
@@ -21,6 +20,7 @@ from presim.cost.price import Estimator, PricedTrace
 from presim.cost.roofline import RooflineEstimator
 from presim.errors import InputError
 from presim.hardware import Cluster, Gpu
+from presim.system import plugins
 from presim.trace.schema import Kind
 from presim.trace.signatures import Collective, family
 from presim.units import percent

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.constants import value
+from presim.hardware.constants import value
 from presim.trace.schema import HostCall, Kind, Trace
 from presim.trace.signatures import Copy, Gemm, Signature
 
@@ -22,7 +22,7 @@ _LOCKED_BEFORE = _MIB  # bytes up to which the driver serves cudaHostAlloc from 
 
 @dataclasses.dataclass(frozen=True)
 class CallCosts:
-    """CPU time of a real call by its kind, ns. `presim.constants` has the sources (host.call.*).
+    """CPU time of a real call by its kind, ns. `presim.hardware.constants` has the sources (host.call.*).
 
     The live clock reads the fields in this order (shim/core/live.h). ``_MiB``: for each MiB, beside that of the call.
     """

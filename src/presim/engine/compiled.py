@@ -1,4 +1,4 @@
-"""Compiles the engine's loop to machine code, from the same source that runs uncompiled (`presim.process`).
+"""Compiles the engine's loop to machine code, from the same source that runs uncompiled (`presim.system`).
 
 `presim.engine.loop` does not import numba, so importing the engine stays fast.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from presim.engine import heap, hosts, links, loop, pace, slowdown, state, streams
-from presim.process.compiled_loops import compile_loop
+from presim.system.compiled_loops import compile_loop
 
 _MODULES = (state, heap, hosts, pace, links, slowdown, streams, loop)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.constants import value
 from presim.cost.overlap import ANALYTIC, OverlapModel
 from presim.engine.calls import NO_CALLS, TYPICAL_CALLS, CallCosts
+from presim.hardware.constants import value
 from presim.hardware.host import host_factor
 from presim.trace.schema import Manifest
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Host behaviour; times in ns. `presim.constants` has the sources of latencies and queue depth (device.*)."""
+    """Host behaviour; times in ns. `presim.hardware.constants` has sources of latencies and queue depth (device.*)."""
 
     host_factor: float | None = None  # host time on the target / in the trace; None: that of a typical server
     calls: CallCosts = TYPICAL_CALLS  # CPU time of real library calls, which traces do not include

@@ -40,7 +40,7 @@ class Views:
         group = self.cluster.group_of(rank)
         name = None if group is None else group.name
         if name not in self.clusters_by_group:
-            self.clusters_by_group[name] = self.changes.cluster(self.cluster.as_seen_by(rank))
+            self.clusters_by_group[name] = self.changes.changed_cluster(self.cluster.as_seen_by(rank))
         return self.clusters_by_group[name]
 
     def on_own_host(
@@ -74,7 +74,7 @@ def group_by_rank(cluster: Cluster) -> dict[int, str]:
 def differing_ranks(traces: Sequence[Trace], cluster: Cluster, changes: Changes) -> dict[int, tuple[object, ...]]:
     """By rank, its group of nodes and its collectives' times on failed links; only ranks that have either."""
     by_group = group_by_rank(cluster)
-    by_link = link_times_by_rank(traces, changes.cluster(cluster) if changes.failed else cluster)
+    by_link = link_times_by_rank(traces, changes.changed_cluster(cluster) if changes.failed else cluster)
     return {rank: (by_group.get(rank), by_link.get(rank)) for rank in sorted({*by_group, *by_link})}
 
 
@@ -111,7 +111,7 @@ def slowed_collectives(priced: Mapping[int, PricedTrace], views: Views) -> list[
     num_slowed_ranks = 0
     for rank, priced_trace in sorted(priced.items()):
         groups = priced_trace.trace.manifest.groups
-        healthy_cluster = before_failing.cluster(views.cluster.as_seen_by(rank))
+        healthy_cluster = before_failing.changed_cluster(views.cluster.as_seen_by(rank))
         model = collective_models(healthy_cluster, priced_trace.trace.manifest.nccl)
         largest_slowdown = 0.0
         contended_ns = (

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim import quantities
 from presim.cost.overlap import model_of
 from presim.errors import InputError
+from presim.units import quantities
 
 _BOUNDS = {
     "nodes": quantities.NODES,

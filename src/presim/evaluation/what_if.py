@@ -47,7 +47,7 @@ class Changes:
             or self.estimators
         )
 
-    def cluster(self, cluster: Cluster) -> Cluster:
+    def changed_cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with changed bandwidths and failed links."""
         gpu, fabric, neighbours = cluster.gpu, cluster.fabric, cluster.neighbours
         if "intra" in self.bandwidth:
@@ -140,7 +140,7 @@ class Changes:
             sentences.append(
                 f"{simulated} ranks were simulated, {simulated - captured} of them with the trace of another rank."
             )
-        after = self.cluster(cluster)
+        after = self.changed_cluster(cluster)
         requested_bytes_per_s = cluster.network_bytes_per_s * self.bandwidth.get("inter", 1.0)
         if after.network_bytes_per_s < 0.999 * requested_bytes_per_s:
             sentences.append(

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim.files.field_bounds import Count
-from presim.files.field_docs import doc
 from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
+from presim.system.files.field_bounds import Count
+from presim.system.files.field_docs import doc
 from presim.units import GIB
 
 Interconnect = Literal[

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_toml, read_text
 from presim.hardware.schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, Gpu, Source, Sourced
+from presim.system.files import FormatError, decode_toml, read_text
 
 P = TypeVar("P", bound=Sourced)
 GUIDE = "docs/guide/hardware.md"

@@ -14,7 +14,7 @@ Older captures have raw CPU time and the time of a short Python loop, which take
 
 from __future__ import annotations
 
-from presim.constants import value
+from presim.hardware.constants import value
 
 TYPICAL_FACTOR = value("host.server_factor")
 ORDINARY = value("host.ordinary_disturbance")

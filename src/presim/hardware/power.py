@@ -7,8 +7,8 @@ import functools
 
 import msgspec
 
-from presim import constants as calibration
-from presim.files.field_bounds import Share
+from presim.hardware import constants as calibration
+from presim.system.files.field_bounds import Share
 
 
 class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

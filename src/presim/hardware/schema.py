@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from presim.files.field_docs import doc
+from presim.system.files.field_docs import doc
 from presim.units import GIB, KIB, MIB
 
 MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000

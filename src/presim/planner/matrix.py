@@ -10,8 +10,6 @@ import msgspec
 
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
-from presim.files.field_bounds import Count, Real, Version
-from presim.files.field_docs import doc
 from presim.hardware import catalogue
 from presim.planner.knobs import short
 from presim.planner.objectives import OBJECTIVES, Objective
@@ -20,6 +18,8 @@ from presim.planner.run import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Value, format_value
+from presim.system.files.field_bounds import Count, Real, Version
+from presim.system.files.field_docs import doc
 
 Progress = Callable[[str], None]
 _NO_CLUSTER = {field.name: None for field in dataclasses.fields(ClusterOptions)}

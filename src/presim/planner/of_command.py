@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.space import Space, parse_knobs
 from presim.planner.spaces.space_request import request_with_space
@@ -17,7 +17,7 @@ from presim.planner.trials.trial import Value
 
 def request_for_command(
     command: Sequence[str], settings: SearchOptions, options: RunOptions, facts: Mapping[str, Value] | None = None
-) -> Request:
+) -> SearchRequest:
     """Request for a search over a command's placeholders; ``facts``: model sizes for the constraints of a space.
 
     Raises:

@@ -13,11 +13,11 @@ from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
 from presim.planner.frameworks.trainer import check_values, trainer_of, values_of
 from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 from presim.planner.trials.trial import Value
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def request_for_model(
     model: str, settings: SearchOptions, options: RunOptions, fixed: Mapping[str, Value], command: Sequence[str] = ()
-) -> Request:
+) -> SearchRequest:
     """Request for a search over a model's plans; ``fixed``: plan fields with one value; ``command`` captures the best.
 
     Raises:
@@ -78,7 +78,7 @@ def check_sequence(fixed: Mapping[str, Value], varied: Mapping[str, object]) -> 
 def _clusters(varied: Mapping[str, Sequence[Value]], options: ClusterOptions) -> list[Cluster]:
     base = {name: getattr(options, name) for name in (*CLUSTER, "cluster")}
     parts = {name: tuple(varied[name]) for name in CLUSTER if name in varied}
-    return [Evaluator(Job(options=base)).cluster(point) for point in Space(parts, {})]
+    return [Evaluator(Subject(options=base)).cluster(point) for point in Space(parts, {})]
 
 
 def _on_groups(clusters: Sequence[Cluster]) -> list[str]:

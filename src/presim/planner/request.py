@@ -14,7 +14,7 @@ from presim.planner.trials.job import Trainer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class SearchRequest:
     """A space, its objectives and constraints, and how to search it."""
 
     subject: str  # the model, or the command

@@ -14,7 +14,7 @@ from presim.composition.plan import Plan
 from presim.planner.answer.why import importance, infeasible_reasons, loses_on
 from presim.planner.knobs import plan_of
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.strategy.bounds import Bounds
 from presim.planner.strategy.kept_bounds import KeptBounds
 from presim.planner.strategy.loop import Evaluation, NoStore, Progress, Pruner, evaluate_all_points, interrupted_trials
@@ -22,11 +22,11 @@ from presim.planner.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.study import Answer, front_of, overlapping, ranked
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 from presim.planner.trials.storage import open_study
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 
 if TYPE_CHECKING:
     from presim.planner.trials.ray_workers import RayWorkers
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _LISTED = 10  # plans that a table shows
 
 
-def run(request: Request, progress: Progress = lambda text: None) -> Answer:
+def run(request: SearchRequest, progress: Progress = lambda text: None) -> Answer:
     """Search the space.
 
     Raises:
         InputError: the request cannot be carried out.
     """
-    job = Job(
+    job = Subject(
         graph=request.graph,
         plan_fields=dict(request.plan_fields),
         command=list(request.command),
@@ -70,7 +70,7 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         return confirm(request, ledger, progress, store=store)
 
 
-def _workers(request: Request, job: Job) -> Workers | RayWorkers:
+def _workers(request: SearchRequest, job: Subject) -> Workers | RayWorkers:
     if request.ray is None:
         return Workers(job, request.jobs)
     from presim.planner.trials.ray_workers import RayWorkers
@@ -78,7 +78,7 @@ def _workers(request: Request, job: Job) -> Workers | RayWorkers:
     return RayWorkers(job, request.ray, request.jobs)
 
 
-def pruner(request: Request, job: Job) -> Pruner:
+def pruner(request: SearchRequest, job: Subject) -> Pruner:
     """The pruner of a request; rules apply to plan knobs only, so searches over a command prune nothing."""
     rules = rules_of(request.prune)
     if request.command or request.plan_fields or not rules:
@@ -97,7 +97,7 @@ def pruner(request: Request, job: Job) -> Pruner:
     )
 
 
-def answer(request: Request, trials: Sequence[Trial]) -> Answer:
+def answer(request: SearchRequest, trials: Sequence[Trial]) -> Answer:
     """The answer: trials ranked, with importance, front and notes."""
     request, notes_on_objective = _measurable(request, trials)
     objective, work = request.objectives[0], request.work
@@ -128,7 +128,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
     )
 
 
-def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
+def _notes(request: SearchRequest, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
     """Notes on limits of the search, as sentences."""
     notes = list(request.notes)
     notes += [] if is_feasible else [infeasible_reasons(trials, request.constraints, request.work)]
@@ -148,7 +148,7 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
     return notes
 
 
-def layers_note(request: Request, best: Sequence[Trial]) -> list[str]:
+def layers_note(request: SearchRequest, best: Sequence[Trial]) -> list[str]:
     """Whose layers the figures of a model's plans are of, and how many of the listed plans run on others' layers."""
     if not request.graph or request.plan_fields or request.trainer is not None or not best:
         return []
@@ -165,12 +165,12 @@ def layers_note(request: Request, best: Sequence[Trial]) -> list[str]:
     return notes
 
 
-def _compared(request: Request) -> str:
+def _compared(request: SearchRequest) -> str:
     count = max(request.confirm, request.framework_plans)
     return f"the best {count}" if count > 1 else "the best"
 
 
-def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:
+def _measurable(request: SearchRequest, trials: Sequence[Trial]) -> tuple[SearchRequest, list[str]]:
     """Fall back to step time as objective if no trial knows its tokens per step; return the request and a note."""
     priced = [trial.figures for trial in trials if trial.figures is not None]
     objective = request.objectives[0]

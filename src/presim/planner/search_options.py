@@ -9,7 +9,7 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER, fields, short
 from presim.planner.objectives import Constraints, Work, objectives_of
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.trial import Value
 from presim.planner.trials.workers import cores
@@ -57,7 +57,7 @@ def request_of(
     *,
     graph: bytes = b"",
     command: Sequence[str] = (),
-) -> Request:
+) -> SearchRequest:
     """The request over a space of a model's plans (``graph``) or of a command's arguments.
 
     Raises:
@@ -69,7 +69,7 @@ def request_of(
         raise InputError(too_many(f"{len(space):,} points, more"))
     work = Work(settings.tokens, settings.price_per_gpu_hour)
     _check_prices(work, [str(gpu) for gpu in space.varied.get("gpu", (options.gpu,)) if gpu])
-    return Request(
+    return SearchRequest(
         subject=subject,
         space=space,
         objectives=objectives_of(settings.objective or [_default_objective(space)], work),

@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json
-from presim.files.field_bounds import Count, Real, Seconds, Version
-from presim.files.field_docs import doc
 from presim.planner.objectives import Constraints, Objective, Work
 from presim.planner.trials.trial import Figures, Point, Trial, Value
+from presim.system.files import FormatError, decode_json
+from presim.system.files.field_bounds import Count, Real, Seconds, Version
+from presim.system.files.field_docs import doc
 
 SCHEMA_VERSION = 1
 

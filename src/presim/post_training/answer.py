@@ -8,7 +8,7 @@ import numpy as np
 from presim.hardware.power import shares
 from presim.post_training.build import Built
 from presim.post_training.job import warm_steps
-from presim.post_training.loop import Run, Step
+from presim.post_training.loop import SimulatedRun, Step
 from presim.post_training.memory import PhaseMemory
 from presim.post_training.phases import Span
 
@@ -116,7 +116,7 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
 
-def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> RlAnswer:
+def answer(built: Built, run: SimulatedRun, price_per_gpu_hour: float | None = None) -> RlAnswer:
     """The answer of a simulated job; steps in which the pools fill are left out of its figures."""
     job, training = built.job, built.prices.training
     warm = min(warm_steps(job.placement), len(run.steps) - 1)
@@ -167,7 +167,7 @@ def _phases(spans: list[Span], steps: int) -> list[Phase]:
 
 
 def _figures(
-    built: Built, run: Run, steady: tuple[Step, ...], phases: list[Phase], price: float | None
+    built: Built, run: SimulatedRun, steady: tuple[Step, ...], phases: list[Phase], price: float | None
 ) -> Figures:  # fmt: skip
     job, count = built.job, len(steady)
     step_s = (steady[-1].end_s - steady[0].start_s) / count

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from presim.composition.graph.schema import OperatorGraph
+from presim.composition.models.description import Model
 from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.models.description import Model
 from presim.post_training import filtering, memory
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths

@@ -6,8 +6,8 @@ import math
 import statistics
 
 from presim.errors import InputError
-from presim.files import shortened
 from presim.serving.workloads.generate import Lengths, lengths_of
+from presim.system.files import shortened
 
 _Z99 = 2.3263  # standard deviations from the median to the 99th percentile of a normal distribution
 LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean

@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """All steps, and the phases of all pools."""
 
     steps: tuple[Step, ...]
@@ -62,7 +62,7 @@ class _State:
     admitted: int = 0  # groups
 
 
-def simulate(job: RlJob, prices: Prices) -> Run:
+def simulate(job: RlJob, prices: Prices) -> SimulatedRun:
     """Simulate ``job.steps`` steps of training."""
     rng = np.random.default_rng(job.seed)
     nothing = np.zeros(0, np.int64)
@@ -78,7 +78,7 @@ def simulate(job: RlJob, prices: Prices) -> Run:
         steps.append(step)
         spans += phases
         generated_tokens += step.generated_tokens
-    return Run(tuple(steps), tuple(spans), int(state.responses.generated.sum()), generated_tokens)
+    return SimulatedRun(tuple(steps), tuple(spans), int(state.responses.generated.sum()), generated_tokens)
 
 
 def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) -> None:

@@ -7,8 +7,8 @@ import dataclasses
 import msgspec
 
 from presim.composition.graph.schema import OperatorGraph
+from presim.composition.models.description import elements
 from presim.errors import MisfitError
-from presim.models.description import elements
 from presim.post_training.job import RlJob
 from presim.post_training.training import TrainingPrices
 from presim.units import GIB

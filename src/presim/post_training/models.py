@@ -9,9 +9,9 @@ import msgspec
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.graph.take import config_file, named_models, open_graph
 from presim.errors import InputError
-from presim.files import write_file
-from presim.files.scratch import temporary_folder
 from presim.serving.model import config_of
+from presim.system.files import write_file
+from presim.system.files.scratch import temporary_folder
 
 
 def training_graph(word: str) -> OperatorGraph:

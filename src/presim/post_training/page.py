@@ -6,11 +6,11 @@ import dataclasses
 import os
 from pathlib import Path
 
-from presim.files import write_file
 from presim.post_training.answer import RlAnswer
 from presim.post_training.show import headline
 from presim.report.palette import css_classes
 from presim.report.rendering import template
+from presim.system.files import write_file
 from presim.units import GIB, percent, seconds
 
 _LEAST_LABEL = 0.06  # share of the picture's width from which on a phase has room for its name

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, convert, decode_toml, read_text, shortened
-from presim.files.field_bounds import Count, Ratio
+from presim.system.files import FormatError, convert, decode_toml, read_text, shortened
+from presim.system.files.field_bounds import Count, Ratio
 
 Role = Literal["actor", "rollout", "reference", "critic", "reward"]
 _SOLVE = "list pools with gpus and roles, as in the guide"

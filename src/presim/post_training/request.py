@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from presim import quantities
 from presim.errors import InputError
 from presim.post_training.job import Algorithm, Offloads
 from presim.post_training.logits import LogitsCode
+from presim.units import quantities
 
 _BOUNDS = {
     "prompts": quantities.BATCH,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import shortened
+from presim.system.files import shortened
 
 Ints = NDArray[np.int64]
 _LONGEST_S = 1e5  # more than a day for an answer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim import constants as calibration
+from presim.composition.models.description import Model
 from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.hardware import Cluster
-from presim.models.description import Model
+from presim.hardware import constants as calibration
 from presim.post_training.job import Placement
 from presim.serving.plan import WEIGHT_BYTES
 from presim.serving.steps.times import Engine

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from presim.cost.price import PricedTrace
-from presim.files import make_folder, write_file
 from presim.hardware import Cluster
+from presim.system.files import make_folder, write_file
 from presim.trace import spans
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives

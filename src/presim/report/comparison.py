@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.files import write_file
 from presim.report.rendering import json_text, template
 from presim.report.screen import Heading, Title, show
 from presim.report.tables import shorten
 from presim.result.comparison import Compared, Comparison, Delta, Difference
+from presim.system.files import write_file
 from presim.units import count, gib, percent, seconds, seconds_range
 
 _WIDTH, _BAR, _NAME, _ROWS, _SMALLEST = 104, 12, 34, 8, 0.0005

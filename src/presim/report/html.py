@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.files import write_file
 from presim.report import content
 from presim.report.bars import Bar, Part
 from presim.report.blocks import BarPart, bar_block
 from presim.report.rendering import template
 from presim.report.tables import largest_modules
 from presim.result import Result
+from presim.system.files import write_file
 from presim.units import GIB, gib, percent, seconds, three_digits
 
 _ROWS = 40  # of a table

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, names_folder, read_bytes, write_file
-from presim.files.field_bounds import Integer
 from presim.result import SCHEMA_VERSION, Result
+from presim.system.files import FormatError, decode_json, names_folder, read_bytes, write_file
+from presim.system.files.field_bounds import Integer
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
 _SPACE = re.compile(rb"\s+")

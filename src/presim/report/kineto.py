@@ -22,10 +22,10 @@ import numpy as np
 
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.files import make_folder, packed, write_file
 from presim.hardware import Cluster
 from presim.report import kineto_fields as fields
 from presim.report.kineto_fields import Json
+from presim.system.files import make_folder, packed, write_file
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind

@@ -16,7 +16,7 @@ import numpy as np
 from presim.analysis.memory.blocks import Blocks, find_blocks, reserved_bytes
 from presim.analysis.memory.peaks import device_clock_ns, requested_bytes
 from presim.engine.timeline import Timeline
-from presim.files import write_file
+from presim.system.files import write_file
 from presim.trace.schema import Category, Kind, Phase, Trace
 
 Frame = dict[str, Any]

@@ -25,9 +25,9 @@ from presim.analysis.memory.peaks import device_clock_ns
 from presim.analysis.time.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.files import write_file
 from presim.report.flows import find_flows
 from presim.report.slices import Slice, host_slices, module_slices, phase_slices, step_slices, stream_slices, streams
+from presim.system.files import write_file
 from presim.trace.schema import Category, Kind
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def encode(priced: PricedTrace, timeline: Timeline, number: int = 0) -> bytes:
     trace = priced.trace
     name = f"rank {trace.manifest.rank} of {trace.manifest.world_size}"
     writer = _Writer.for_rank(trace.manifest.rank, name, number)
-    writer.slices("steps", step_slices(find_steps(trace, timeline)))
-    writer.slices("phases", phase_slices(trace, timeline))
-    writer.slices("modules", module_slices(trace, timeline))
-    writer.slices("host", host_slices(trace, timeline))
+    writer.add_slices("steps", step_slices(find_steps(trace, timeline)))
+    writer.add_slices("phases", phase_slices(trace, timeline))
+    writer.add_slices("modules", module_slices(trace, timeline))
+    writer.add_slices("host", host_slices(trace, timeline))
     flows = find_flows(trace, timeline)
     for stream, name in streams(trace, timeline):
-        writer.slices(name, stream_slices(priced, timeline, stream, flows))
+        writer.add_slices(name, stream_slices(priced, timeline, stream, flows))
     clock = device_clock_ns(trace, timeline)
     for name, values, kinds in (
         ("memory allocated", allocated_bytes(trace), (Kind.ALLOC, Kind.FREE)),
@@ -104,7 +104,7 @@ class _Writer:
         """uuid of the rank's own track; those of its children follow."""
         return (self.number << _RANK_BITS) + 1
 
-    def slices(self, track: str, slices: list[Slice]) -> None:
+    def add_slices(self, track: str, slices: list[Slice]) -> None:
         """Add a track of slices, ordered by start with parents before children."""
         uuid = self._track(track)
         open_ends: list[int] = []

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.files import write_file
 from presim.report.bars import Bar, Part
 from presim.report.blocks import bar_block
 from presim.report.rendering import json_text, template
 from presim.report.screen import Heading, Title, show
 from presim.result.training import Projection
+from presim.system.files import write_file
 from presim.units import count, percent, seconds, three_digits
 
 _WIDTH = 104

@@ -11,15 +11,25 @@ from typing import Annotated, Any
 
 import msgspec
 
-from presim.files.field_docs import doc
 from presim.result.analysis import Analysis, Figure
 from presim.result.energy import Energy, PowerPart
-from presim.result.evaluated_job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
+from presim.result.evaluated_job import (
+    Connecting,
+    Coverage,
+    Draws,
+    EvaluatedJob,
+    Flops,
+    Rank,
+    StepPhase,
+    Steps,
+    Throughput,
+)
 from presim.result.every_rank import EveryRank, Straggler
 from presim.result.hardware_events import HardwareEvents
 from presim.result.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
 from presim.result.provenance import Limit, PolicyUse, Provenance, ReadBack, Share
 from presim.result.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
+from presim.system.files.field_docs import doc
 
 __all__ = [
     "OUTSIDE_MODULES",
@@ -31,11 +41,11 @@ __all__ = [
     "Draws",
     "Energy",
     "Estimate",
+    "EvaluatedJob",
     "EveryRank",
     "Figure",
     "Flops",
     "Held",
-    "Job",
     "Limit",
     "Memory",
     "MemoryTimeline",
@@ -65,7 +75,7 @@ class Result(msgspec.Struct, frozen=True):
     """The answer of `presim run`, `presim simulate` and their Python twins, also where the script failed."""
 
     schema_version: Annotated[int, doc("Version of this schema; raised when a field changes its meaning or goes.")]
-    job: Annotated[Job, doc("What was evaluated.")]
+    job: Annotated[EvaluatedJob, doc("What was evaluated.")]
     ranks: Annotated[list[Rank], doc("The captured ranks side by side; the other figures are those of `job.rank`.")]
     coverage: Annotated[Coverage, doc("Which ranks were run and compared.")]
     exit: Annotated[
@@ -136,6 +146,8 @@ class Result(msgspec.Struct, frozen=True):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """The same, with the step time in a line for consoles."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __repr__(self) -> str:
         took = "no step" if self.step_time_s is None else f"step {self.step_time_s * 1e3:.4g} ms"
-        plain = f"<Result {took}, rank {self.job.rank} of {self.job.world_size} on {self.job.gpu}>"
-        return {"text/plain": plain, "text/html": self._repr_html_()}
+        return f"<Result {took}, rank {self.job.rank} of {self.job.world_size} on {self.job.gpu}>"

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
 from presim.result.time import Slice
+from presim.system.files.field_docs import doc
 
 
 class Link(msgspec.Struct, frozen=True):

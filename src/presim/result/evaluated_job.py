@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
+from presim.system.files.field_docs import doc
 
 
-class Job(msgspec.Struct, frozen=True):
+class EvaluatedJob(msgspec.Struct, frozen=True):
     """What was evaluated: the program, the rank that was captured, and the cluster it was priced for."""
 
     script: Annotated[str, doc("The script or module; empty for a trace from another source.")]

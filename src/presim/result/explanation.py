@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
 from presim.result.critical_path import CriticalPath
 from presim.result.provenance import Limit
+from presim.system.files.field_docs import doc
 
 SCHEMA_VERSION = 1
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
+from presim.system.files.field_docs import doc
 
 OTHER_PROCESSES = "other processes"  # first words of the name of an estimate of what these hold on the GPU
 

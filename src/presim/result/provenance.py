@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
+from presim.system.files.field_docs import doc
 
 
 class Share(msgspec.Struct, frozen=True):

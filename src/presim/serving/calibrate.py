@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from presim import quantities
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, read_bytes, shortened, write_file
 from presim.serving.answer import metrics
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
@@ -24,6 +22,8 @@ from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import TABLES, Engine
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.serving.workloads.workload import Workload, make
+from presim.system.files import FormatError, decode_foreign_json, read_bytes, shortened, write_file
+from presim.units import quantities
 
 SCHEMA = "presim-serving-calibration/1"
 _SHOWN = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from presim.composition.models.description import Model
 from presim.hardware import Gpu
 from presim.models.description import Model
 from presim.serving.kv.startup import asked_length

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Dense, Experts, Layer, Weight
 from presim.errors import InputError
-from presim.models.description import Model
-from presim.models.layers import Dense, Experts, Layer, Weight
 
 Method = Literal["mtp", "eagle", "draft", "ngram"]
 Floats = NDArray[np.float64]

@@ -11,8 +11,14 @@ from typing import Any
 import msgspec
 
 from presim.composition.graph.take import hub_config
+from presim.composition.models import checkpoint
+from presim.composition.models.describe import describe
+from presim.composition.models.description import Model as Model
+from presim.composition.models.layers import Experts as Experts
+from presim.composition.models.layers import Indexer as Indexer
+from presim.composition.models.layers import Latent as Latent
 from presim.errors import InputError
-from presim.files import (
+from presim.system.files import (
     FormatError,
     decode_foreign_json,
     decode_toml,
@@ -22,12 +28,6 @@ from presim.files import (
     read_text,
     shortened,
 )
-from presim.models import checkpoint
-from presim.models.describe import describe
-from presim.models.description import Model as Model
-from presim.models.layers import Experts as Experts
-from presim.models.layers import Indexer as Indexer
-from presim.models.layers import Latent as Latent
 
 TABLE = Path(__file__).parent / "data" / "models.toml"
 _OF_TABLE = ("id", "names", "named", "quantised", "repository", "null")  # keys that a config does not have

@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 from typing import Literal
 
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Mamba, WeightType
 from presim.errors import InputError
-from presim.models.description import Model
-from presim.models.layers import Mamba, WeightType
 from presim.serving.drafting import Drafting
 
 Weights = WeightType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from presim.errors import InputError
-from presim.files import shortened
+from presim.system.files import shortened
 
 NEWEST = {"vllm": "0.33", "sglang": "0.5.23", "trtllm": "1.0"}  # whose schedulers and defaults presim has
 # The first version with the core that is simulated: vLLM's V1 is the default from 0.8 on (release notes of 0.8.0).

@@ -6,10 +6,10 @@ import dataclasses
 
 import msgspec
 
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Layer, WeightType
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.models.description import Model
-from presim.models.layers import Layer, WeightType
 from presim.serving.plan import Kernels, Plan, Weights
 
 # Lowest compute capability x 10 + minor with kernels for a type in vLLM 0.33 (model_executor/layers/quantization,

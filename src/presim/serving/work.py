@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.process import budgets
-from presim.process.budgets import Budget, Estimate
+from presim.system import budgets
+from presim.system.budgets import Budget, Estimate
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.files.sqlite import is_sqlite, read_table, table_names
 from presim.sources.device_events import check_single_gpu, event, profile_of
 from presim.sources.kineto.events import Event, Profile
 from presim.sources.kineto.source import Kineto
 from presim.sources.source import Request
+from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
 _KERNELS, _CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 _COPIES, _SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"

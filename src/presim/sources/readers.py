@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from presim import plugins
 from presim.errors import InputError
 from presim.sources import chakra, nsys, rocpd, saved
 from presim.sources.kineto import source as kineto
 from presim.sources.source import GROUP, Request, Source
+from presim.system import plugins
 
 Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format
 

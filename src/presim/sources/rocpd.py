@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.files.sqlite import is_sqlite, read_table, table_names
 from presim.sources.device_events import check_single_gpu, event, profile_of
 from presim.sources.kineto.events import Event, Profile
 from presim.sources.kineto.source import Kineto
 from presim.sources.source import Request
+from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
 _DISPATCH = "rocpd_kernel_dispatch"
 _DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD"}

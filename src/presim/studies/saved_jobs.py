@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
-from presim.process.budgets import Budget
-from presim.process.interrupts import caught
+from presim.system.budgets import Budget
+from presim.system.interrupts import caught
 from presim.verbs.compose import compose_and_evaluate
 from presim.verbs.run import Progress
 from presim.verbs.simulate import evaluate_saved
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from presim.result.explanation import Confirmation, Explanation, Gain
     from presim.result.training import Projection
     from presim.studies.explain.confirm import CaptureOptions
-    from presim.studies.projection.request import Request
+    from presim.studies.projection.request import ProjectionRequest
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:
@@ -47,7 +47,11 @@ def _existing(job: str | os.PathLike[str]) -> Path:
 
 
 def project_training(
-    job: str | os.PathLike[str], request: Request, *, budget: Budget | None = None, keeps_finished: bool = False
+    job: str | os.PathLike[str],
+    request: ProjectionRequest,
+    *,
+    budget: Budget | None = None,
+    keeps_finished: bool = False,
 ) -> Projection:
     """A whole training from a step of a saved job or a result.
 

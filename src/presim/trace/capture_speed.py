@@ -16,7 +16,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.files import read_parquet
+from presim.system.files import read_parquet
 from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
@@ -47,7 +47,7 @@ def key(before: int, operator_before: str, kind: int, operator: str, phase: int,
 @functools.cache
 def reference_ns() -> dict[str, float]:
     """The median time of known stretches, by `key`."""
-    with resources.as_file(resources.files("presim.constants").joinpath("known_stretches.parquet")) as path:
+    with resources.as_file(resources.files("presim.trace").joinpath("known_stretches.parquet")) as path:
         table, _ = read_parquet(path)
     return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 

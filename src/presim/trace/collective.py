@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from presim.files.field_bounds import Integer, Ratio, Size
+from presim.system.files.field_bounds import Integer, Ratio, Size
 
 COLLECTIVE_KINDS = (
     "all_reduce",

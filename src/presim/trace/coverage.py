@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from presim.files.field_bounds import Count
+from presim.system.files.field_bounds import Count
 from presim.trace import spans
 
 CONFINED = ", to choose a device or print"  # in a place that reads the rank: nothing else depends on what it reads

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, encode_parquet, read_parquet
+from presim.system.files import FormatError, decode_json, encode_parquet, read_parquet
 from presim.trace.check import check
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Signature

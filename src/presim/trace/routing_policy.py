@@ -11,7 +11,7 @@ import math
 from typing import Literal
 
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 FORMS = "balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or file:PATH"
 

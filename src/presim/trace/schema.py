@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.files.field_bounds import Bytes, Count, Integer, Ratio, WholeNanoseconds
+from presim.system.files.field_bounds import Bytes, Count, Integer, Ratio, WholeNanoseconds
 from presim.trace.signatures import Signature
 
 _Number = TypeVar("_Number", int, NDArray[np.int64])

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from presim.files.field_bounds import Ratio, Size
+from presim.system.files.field_bounds import Ratio, Size
 from presim.trace.collective import Collective as Collective
 from presim.trace.sparse_product import SparseProduct as SparseProduct
 

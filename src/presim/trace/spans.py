@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from presim.errors import InputError
-from presim.files import shortened
-from presim.quantities import GPUS
+from presim.system.files import shortened
+from presim.units.quantities import GPUS
 
 _SPAN = re.compile(r"(\d{1,7})(?::(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
 

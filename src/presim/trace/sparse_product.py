@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from presim.files.field_bounds import Size
+from presim.system.files.field_bounds import Size
 from presim.trace.dtypes import dtype_bytes
 
 

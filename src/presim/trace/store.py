@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, names_file, read_bytes, shortened, write_file
-from presim.files.field_bounds import Bytes, Count
+from presim.system.files import FormatError, decode_json, names_file, read_bytes, shortened, write_file
+from presim.system.files.field_bounds import Bytes, Count
 from presim.trace import rank_file, spans
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import ClusterTables, Trace

@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json
-from presim.files.field_bounds import Version
+from presim.system.files import FormatError, decode_json
+from presim.system.files.field_bounds import Version
 
 MAGIC = "presim-trace"
 VERSION = 1

@@ -20,11 +20,11 @@ import msgspec
 import platformdirs
 
 from presim.errors import CaptureError, InputError
-from presim.files import FormatError, decode_json, make_folder, read_bytes, write_file
-from presim.files.scratch import temporary_folder
 from presim.serving.steps import batches as step_batches
-from presim.serving.steps.captured import Captured, with_captured
+from presim.serving.steps.captured import CapturedSteps, with_captured
 from presim.serving.steps.times import Engine
+from presim.system.files import FormatError, decode_json, make_folder, read_bytes, write_file
+from presim.system.files.scratch import temporary_folder
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -46,7 +46,7 @@ def engine_with_steps(
 
 def captured_steps(
     engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
-) -> Captured:
+) -> CapturedSteps:
     """Captured batches of an engine. ``steps``: captured, or the folder of a saved set.
 
     Raises:
@@ -154,12 +154,12 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
     """
     from presim.capture.launchers.launch import Launch
     from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import Request, capture
+    from presim.capture.run import CaptureRequest, capture
     from presim.trace import store
 
     progress("capturing steps of vLLM (once; minutes)")
     launch = Launch(_MODULE, (str(folder),), module=True)
-    request = Request(
+    request = CaptureRequest(
         launch,
         select("all" if cluster.world_size > 1 else "0", cluster.world_size, Checks(0, 0.0)),
         steps=0,

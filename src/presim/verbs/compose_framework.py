@@ -233,7 +233,7 @@ def _with_batch(trace: Trace, plan: Plan) -> Trace:
 def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
     from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import Request, capture
+    from presim.capture.run import CaptureRequest, capture
     from presim.composition.frameworks.kept_captures import folder_of
     from presim.trace import store
 
@@ -243,7 +243,7 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
     progress(run.progress_text)
     selection = select("auto", target.world_size, Checks(0, 0.0))
     with _program(run) as (launch, forks):
-        request = Request(
+        request = CaptureRequest(
             launch,
             selection,
             steps=run.steps,
@@ -266,8 +266,8 @@ def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | 
     from presim.capture.launchers.read import read_command
     from presim.capture.processes.forks import RECIPE, Forks
     from presim.composition.frameworks.megatron import FrameworkRun
-    from presim.files import make_folder, write_file
-    from presim.files.scratch import temporary_folder
+    from presim.system.files import make_folder, write_file
+    from presim.system.files.scratch import temporary_folder
 
     if isinstance(run, FrameworkRun):
         with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports

@@ -17,8 +17,8 @@ from presim.errors import InputError
 from presim.evaluation.options import SimulateOptions
 from presim.evaluation.pipeline import Evaluation
 from presim.hardware import Cluster
-from presim.process import budgets
 from presim.result.every_rank import EveryRank, Straggler
+from presim.system import budgets
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind

@@ -27,11 +27,11 @@ import msgspec
 
 from presim.errors import InputError
 from presim.evaluation.what_if import Changes, changes_of
-from presim.files import FormatError, convert, decode_toml, read_text
-from presim.files.field_bounds import Seconds, bounds
-from presim.quantities import POSITIVE_SECONDS, STEPS
 from presim.result.hardware_events import HardwareEvents, HardwareState
+from presim.system.files import FormatError, convert, decode_toml, read_text
+from presim.system.files.field_bounds import Seconds, bounds
 from presim.units import seconds
+from presim.units.quantities import POSITIVE_SECONDS, STEPS
 
 _MOST_STRETCHES = 100_000
 _Positive = Annotated[float, bounds(POSITIVE_SECONDS)]

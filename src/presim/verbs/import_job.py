@@ -10,7 +10,7 @@ from typing import Literal
 
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.evaluation.pipeline import Evaluation
-from presim.process.interrupts import noted
+from presim.system.interrupts import noted
 from presim.verbs.simulate import evaluate_saved
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from presim.errors import InputError
-from presim.files.field_docs import doc
+from presim.system.files.field_docs import doc
 from presim.units import count
 
 _TRAINING, _SERVING = ("compose", "search", "graph"), ("serve", "deploy", "prefill")

@@ -1,6 +1,6 @@
 """Compile all loops for this CPU ahead of time: ``python -m presim.verbs.prepare``, at installation.
 
-Verbs then load machine code in tenths of a second. It is kept where `presim.process.compiled_loops` says, and made
+Verbs then load machine code in tenths of a second. It is kept where `presim.system.compiled_loops` says, and made
 again where sources or the CPU differ.
 """
 

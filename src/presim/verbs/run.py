@@ -14,7 +14,7 @@ import msgspec
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
-from presim.process.interrupts import caught, noted
+from presim.system.interrupts import caught, noted
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run_and_evaluate(
     """
     from presim.capture.device_values.policies import seeded
     from presim.cost.estimators import check
-    from presim.files.write import has_working_folder
+    from presim.system.files.write import has_working_folder
     from presim.trace import store
 
     if not has_working_folder():  # the script's processes would fail there
@@ -208,7 +208,7 @@ def capture_command(
 
 def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
     """This machine's GPU, which must be the cluster's, to measure missing prices on."""
-    from presim.profile.run_profile import local_gpu
+    from presim.cost.profile.run_profile import local_gpu
 
     if not folders:
         raise InputError("--profile-missing needs a folder for its measurements: add --prices DIR")
@@ -222,7 +222,7 @@ def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
 
 
 def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progress) -> None:
-    from presim.profile.run_profile import profile
+    from presim.cost.profile.run_profile import profile
 
     signatures = [signature for trace in traces for signature in trace.signatures]
     profile(signatures, folder, _PROFILE_S, card, progress)
@@ -265,7 +265,7 @@ def _capture(
 ) -> Job:
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import Request, capture
+    from presim.capture.run import CaptureRequest, capture
     from presim.cost.estimators import holds_prices
     from presim.evaluation.live.server import LiveServer
     from presim.hardware.host import ORDINARY, host_factor
@@ -275,7 +275,7 @@ def _capture(
         ranks = ",".join(map(str, _first_of_each_group(target)))
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
-    request = Request(
+    request = CaptureRequest(
         launch,
         selection,
         options.steps,

@@ -60,7 +60,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         evaluation = _with_events(evaluation, file, evaluate_with, changes)
     from presim.verbs.every_rank import with_every_rank
 
-    return with_every_rank(evaluation, changes.cluster(target), options)
+    return with_every_rank(evaluation, changes.changed_cluster(target), options)
 
 
 def _read_events(path: Path, changes: Changes) -> EventFile:

@@ -19,11 +19,11 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.evaluation.prepared import prepare
-from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware.host import host_factor
 from presim.serving.steps.batches import experts_of
-from presim.serving.steps.captured import Captured, Sample
+from presim.serving.steps.captured import CapturedSteps, Sample
 from presim.serving.steps.overheads import all_reduce_ns
+from presim.system.files import FormatError, decode_json, read_bytes
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
-def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -> Captured:
+def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -> CapturedSteps:
     """The captured steps of a saved set, priced and simulated for a cluster.
 
     Launches between kernels come from a simulation without host noise, the device's own time from one whose host takes
@@ -68,7 +68,7 @@ def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -
     version = manifest.versions.get("vllm") or request.vllm
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
     blocks = recorded.blocks if cluster.gpu.id == manifest.gpu else None
-    return Captured(samples, origins, uncertainty, source, blocks)
+    return CapturedSteps(samples, origins, uncertainty, source, blocks)
 
 
 def _with_all_reduces(priced: PricedTrace, cluster: Cluster, ranks: int) -> PricedTrace:

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from presim.profile import CARD_LOST, bench
+from presim.cost.profile import CARD_LOST, bench
 
 
 def lost() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from presim.profile.kernels import prepared
+from presim.cost.profile.kernels import prepared
 from presim.trace.signatures import Signature
 
 signatures = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Signature])

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.overrides import TorchFunctionMode
 
-from presim.profile.kernels import prepared
+from presim.cost.profile.kernels import prepared
 from presim.trace.signatures import Signature
 
 

@@ -102,7 +102,7 @@ def _open_space(path: Path) -> None:
 
 def open_result(path: Path) -> None:
     """As `presim view` opens it."""
-    from presim.view.opened import open_result
+    from presim.app.view.opened import open_result
 
     open_result(path)
 

@@ -133,7 +133,7 @@ def _two_profiles(folder: Path) -> None:
     (folder / "second.json").write_bytes((folder / "run.json").read_bytes())
 
 
-def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1, earlier: str = "") -> Moment:
+def _of_verb(name: str, function: str = "presim.system.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
     return Moment(name, verb.make, verb.command, function, count, earlier=earlier, torch=verb.torch)
@@ -154,13 +154,14 @@ CASES = (
     Moment("deploy, while simulating", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --json r.json",
            "presim.serving.deployments.ranking:outcome_of", printed="Partial", outputs=("r.json",)),
     Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
-           "presim.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
+           "presim.studies.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),
     Moment("validate with workers", _cases, "validate cases.csv --out p.csv --jobs 2",
-           "presim.validation.workers:_Workers._answer", 2, printed="partial: the rows behind are not predicted",
+           "presim.studies.validation.workers:_Workers._answer", 2,
+           printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),
     Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
-           "presim.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
+           "presim.studies.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
     Moment("compare", _three_results, "compare a.json b.json c.json --json r.json --html r.html",
            "presim.studies.saved_jobs:result_of", 3, printed="partial: the work was interrupted",
            outputs=("r.json", "r.html")),
@@ -235,8 +236,8 @@ CASES = (
            "presim.verbs.run:_capture", 2, printed="partial: the work was interrupted", outputs=("r.json",),
            torch=True),
     Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
-           "presim.process.localhost:listening_socket"),
-    Moment("view", _verb("simulate"), "view job --no-open", "presim.view.server:serve"),
+           "presim.system.localhost:listening_socket"),
+    Moment("view", _verb("simulate"), "view job --no-open", "presim.app.view.server:serve"),
 )  # fmt: skip
 
 

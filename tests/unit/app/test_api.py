@@ -21,8 +21,8 @@ from presim.app.login import allowed_hosts
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
-from presim.files import decode_json
-from presim.process.localhost import HOSTS
+from presim.system.files import decode_json
+from presim.system.localhost import HOSTS
 
 WORDS = ["serve", "llama3-8b", "--gpu", "h100-sxm", "--rate", "2", "--requests", "8"]
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "rate": "2", "requests": "8"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.validation import workers
-from presim.validation.cases import Case
-from presim.validation.results import Prediction
+from presim.studies.validation import workers
+from presim.studies.validation.cases import Case
+from presim.studies.validation.results import Prediction
 
 TABLE = "id,framework,gpu,step_time_s\na,f,H100,1\nb,f,A100,2\n"
 

@@ -12,16 +12,16 @@ import pytest
 from presim.cli import main
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.files import decode_json
 from presim.planner.answer.matrix_page import picture
 from presim.planner.matrix import Matrix, clusters_of, search_matrix
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.search_options import SearchOptions
 from presim.planner.space import Space
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial
+from presim.system.files import decode_json
 from support.searching import figures
 
 SECONDS = {  # by GPU and tensor parallelism; an A100 has too little memory without it
@@ -37,12 +37,12 @@ SECONDS = {  # by GPU and tensor parallelism; an A100 has too little memory with
 def found(monkeypatch: pytest.MonkeyPatch) -> Matrix:
     """Three clusters whose step times are known beforehand."""
 
-    def request(model: str, settings: SearchOptions, options: RunOptions, fixed: Point) -> Request:
+    def request(model: str, settings: SearchOptions, options: RunOptions, fixed: Point) -> SearchRequest:
         varied = {} if "tensor" in fixed else {"tensor": (1, 2)}
         space = Space(varied, {**fixed, "gpu": options.gpu or ""})
-        return Request(subject=model, space=space, objectives=[OBJECTIVES["step_time"]])
+        return SearchRequest(subject=model, space=space, objectives=[OBJECTIVES["step_time"]])
 
-    def simulated(request: Request, progress: Callable[[str], None] = print) -> Answer:
+    def simulated(request: SearchRequest, progress: Callable[[str], None] = print) -> Answer:
         trials = []
         for number, point in enumerate(request.space):
             seconds = SECONDS.get((str(point["gpu"]), int(point["tensor"])))

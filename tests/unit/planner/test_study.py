@@ -11,7 +11,7 @@ from presim.evaluation.options import RunOptions
 from presim.planner.answer.table import csv_table
 from presim.planner.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.planner.of_command import request_for_command
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.search_options import SearchOptions
 from presim.planner.space import Space
@@ -27,9 +27,9 @@ def trial(number: int, step_time_s: float = 1.0, **more: float) -> Trial:
     return Trial(number=number, point={"tensor": 1 << number}, fate="priced", figures=figures(step_time_s, **more))
 
 
-def request(points: int = 3, **more: object) -> Request:
+def request(points: int = 3, **more: object) -> SearchRequest:
     space = Space({"tensor": tuple(1 << number for number in range(points))}, {"sequence": 4096})
-    return Request(subject="model", space=space, objectives=[STEP], **more)  # type: ignore[arg-type]
+    return SearchRequest(subject="model", space=space, objectives=[STEP], **more)  # type: ignore[arg-type]
 
 
 def test_what_fits_is_ranked_by_the_objective_and_ties_by_the_memory_to_spare() -> None:

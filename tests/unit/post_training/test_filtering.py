@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from presim.errors import InputError
 from presim.post_training.filtering import check
 from presim.post_training.job import RlJob
-from presim.post_training.loop import Run, simulate
+from presim.post_training.loop import SimulatedRun, simulate
 from presim.post_training.turns import Turns, split, tool_seconds
 from support import rl_jobs
 
@@ -22,7 +22,7 @@ def job(**fields: object) -> RlJob:
     return dataclasses.replace(colocated, batch=dataclasses.replace(colocated.batch, **fields))
 
 
-def phase_s(run: Run, phase: str) -> float:
+def phase_s(run: SimulatedRun, phase: str) -> float:
     return sum(span.seconds for span in run.spans if span.phase == phase)
 
 

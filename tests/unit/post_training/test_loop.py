@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presim.post_training.loop import Run, simulate
+from presim.post_training.loop import SimulatedRun, simulate
 from presim.serving.workloads.generate import Lengths
 from support import rl_jobs
 
@@ -83,7 +83,7 @@ def test_one_step_off_policy_takes_the_longer_side() -> None:
     assert _steady(fast) == pytest.approx(rollout_s + 0.25)
 
 
-def _steady(run: Run) -> float:
+def _steady(run: SimulatedRun) -> float:
     return run.steps[-1].end_s - run.steps[-1].start_s
 
 

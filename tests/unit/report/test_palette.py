@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from presim.app.view.tracks import KINDS as TRACK_KINDS
 from presim.report import palette
 from presim.report.content import MEMORY_CATEGORIES
 from presim.report.explanation import KINDS as PATH_KINDS
 from presim.report.training import ACTIVITIES
-from presim.view.tracks import KINDS as TRACK_KINDS
 
 RL_PHASES = ("rollout", "reward", "old log-probabilities", "reference log-probabilities", "update", "weight sync")
 Floats = NDArray[np.float64]

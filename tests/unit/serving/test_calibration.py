@@ -23,7 +23,7 @@ from presim.serving.steps import overheads
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
-from presim.validation import serving
+from presim.studies.validation import serving, serving_errors, serving_rows
 
 
 def engine(over: Overheads | None = None) -> Engine:
@@ -89,8 +89,8 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
         < float(found[0]["predicted_tpot_high"])
     )
     assert found[1]["reason"].startswith("unknown model 'nobody'")
-    assert "| all complete | tpot | 1 |" in serving.report(found)
-    serving.write(found, tmp_path / "out.csv")
+    assert "| all complete | tpot | 1 |" in serving_errors.report(found)
+    serving_errors.write(found, tmp_path / "out.csv")
     assert [row["id"] for row in serving.read(tmp_path / "out.csv")] == ["a", "a"]
 
 
@@ -113,7 +113,7 @@ def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scrip
     row = {"framework": "vllm", "framework_version": "0.12.0", "model": "Qwen/Qwen3-32B", "gpu": "H100 SXM 80GB"}
     row |= {"isl": "1024", "osl": "1024", "concurrency": "8", "tp": "2", "gemm_quant": "bf16"}
     asynchronous = {
-        name: serving._plan({**row, **changes}, "", 8).async_scheduling
+        name: serving_rows._plan({**row, **changes}, "", 8).async_scheduling
         for name, changes in {
             "early": {},
             "later": {"framework_version": "0.14.1"},
@@ -130,5 +130,5 @@ def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scrip
         "note": "db-dump/2026-04-27",
         "gemm_quant": "nvfp4",
     }
-    assert serving._plan(sglang, "", 8).max_num_batched_tokens == 16384
-    assert serving._plan({**sglang, "note": ""}, "", 8).max_num_batched_tokens == 8192
+    assert serving_rows._plan(sglang, "", 8).max_num_batched_tokens == 16384
+    assert serving_rows._plan({**sglang, "note": ""}, "", 8).max_num_batched_tokens == 8192

@@ -9,7 +9,6 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
-from presim.process.budgets import Budget
 from presim.serving import work
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.engine import Life, Scaling
@@ -17,6 +16,7 @@ from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.system.budgets import Budget
 
 
 @pytest.fixture(scope="module")

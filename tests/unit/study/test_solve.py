@@ -13,14 +13,14 @@ from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.errors import CaptureError
 from presim.hardware import catalogue
+from presim.studies.validation.cases import Case
+from presim.studies.validation.results import Prediction
+from presim.studies.validation.runs import Providers
+from presim.studies.validation.solve import solve
+from presim.studies.validation.workers import solve_all
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest, Trace
 from presim.units import GIB
-from presim.validation.cases import Case
-from presim.validation.results import Prediction
-from presim.validation.runs import Providers
-from presim.validation.solve import solve
-from presim.validation.workers import solve_all
 from presim_study.captures import Captures
 from presim_study.plan import Plan, Repeats
 from presim_study.planners import plan

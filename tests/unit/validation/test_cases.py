@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.validation.cases import CannotBuildError, Case, read_cases, select
+from presim.studies.validation.cases import CannotBuildError, Case, read_cases, select
 
 HEADER = "id,framework,gpu,model,step_time_s,something_else\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.validation.collectives import COLLECTIVES
+from presim.studies.validation.collectives import COLLECTIVES
 from support.plans import ELSEWHERE
 
 PAPERS = Path(__file__).parents[3] / "validation" / "papers"

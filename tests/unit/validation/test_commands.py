@@ -9,14 +9,14 @@ import pytest
 
 from presim.evaluation.options import RunOptions
 from presim.hardware.cluster import Cluster
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.commands import Commands
+from presim.studies.validation.runs import Providers, Settings, UnknownCaseError
+from presim.studies.validation.solve import solve
 from presim.trace import store
 from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.units import GIB
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.commands import Commands
-from presim.validation.runs import Providers, Settings, UnknownCaseError
-from presim.validation.solve import solve
 from presim.verbs import run as running
 from support import workloads
 

@@ -17,7 +17,7 @@ from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.measured import table
 from presim.cost.measured.rows import Measurement
-from presim.profile import CARD_LOST
+from presim.cost.profile import CARD_LOST
 from presim.trace.signatures import Gemm
 
 FOLDER = Path(__file__).parent.parent.parent.parent / "validation" / "gpu"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from presim.hardware.catalogue import ids
 from presim.hardware.schema import Gpu
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.gpus import gpu_of
 from presim_study.plan import cluster_of
 
 CHIPS = {"H100": "h100-sxm", "H200": "h200", "A100": "a100-80gb-sxm", "B200": "b200", "GB200": "gb200", "L40S": "l40s"}

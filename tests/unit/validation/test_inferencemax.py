@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.inferencemax import SCRIPTS, is_of_inferencemax, options_of
+from presim.studies.validation.inferencemax import SCRIPTS, is_of_inferencemax, options_of
 
 _ROW = {
     "framework": "sglang",

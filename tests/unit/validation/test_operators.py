@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
+from presim.studies.validation.cases import Case
+from presim.studies.validation.operators import OPERATORS, signature_of
 from presim.trace.signatures import Attention, Convolution, Gemm
-from presim.validation.cases import Case
-from presim.validation.operators import OPERATORS, signature_of
 from support.plans import ELSEWHERE
 
 PRODUCT = {"gpu": "H100 SXM 80GB", "family": "gemm", "m": "8192", "n": "8192", "k": "8192", "dtype": "bfloat16"}

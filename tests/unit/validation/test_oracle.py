@@ -15,10 +15,10 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.source import Request
+from presim.studies.validation.oracle import OracleSplit, render, split_error
 from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Gemm
-from presim.validation.oracle import OracleSplit, render, split_error
 from support.profiles import CLUSTER, exported, program
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from presim.errors import InputError
-from presim.validation.cases import Case
-from presim.validation.results import PREDICTED, Prediction, ResultTable
+from presim.studies.validation.cases import Case
+from presim.studies.validation.results import PREDICTED, Prediction, ResultTable
 
 CASES = [Case({"id": name, "framework": "f", "gpu": "g", "step_time_s": "2", "peak_mem_gib": "10"}) for name in "abc"]
 GOOD = Prediction(2.2, 9.0, 2.0, 2.4, "ok", "analytic 100%", 1.25)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from presim import plugins
-from presim.validation.cases import CannotBuildError, Case
-from presim.validation.providers import open_providers
-from presim.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError
+from presim.studies.validation.cases import CannotBuildError, Case
+from presim.studies.validation.providers import open_providers
+from presim.studies.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError
+from presim.system import plugins
 
 ROOT = Path(__file__).parents[3]
 

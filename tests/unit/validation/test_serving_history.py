@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from presim.validation import serving
+from presim.studies.validation import serving
 
 ROOT = Path(__file__).parents[3]
 WORSE = 0.01  # of a median error: one point

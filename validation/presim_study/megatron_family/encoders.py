@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family.flags import flags_of
 from presim_study.plan import options
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family import tuned, tuned_experts
 from presim_study.megatron_family.finetuning import adapters
 from presim_study.megatron_family.flags import flags_of

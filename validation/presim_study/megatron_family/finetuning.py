@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.megatron_family import mlperf, tuned
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 
 _OPTIMIZERS = ("adam", "muon", "dist_muon")
 _NUMBERS = {  # option -> field of TransformerConfig

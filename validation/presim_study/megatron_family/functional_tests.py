@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from presim.hardware.cluster import Cluster
-from presim.validation.cases import Case
-from presim.validation.gpus import gpu_of
+from presim.studies.validation.cases import Case
+from presim.studies.validation.gpus import gpu_of
 from presim_study.megatron_family.flags import flags_of
 from presim_study.plan import options
 

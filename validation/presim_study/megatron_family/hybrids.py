@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family.fields import keeps_mxfp8_alone
 from presim_study.megatron_family.flags import flags_of
 from presim_study.models import plain_name, published_shapes

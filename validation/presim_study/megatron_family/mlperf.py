@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 
 _SOURCE = "training_results"
 _ROUND = re.compile(_SOURCE + r"_v(\d+)\.(\d+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family import (
     encoders,
     finetuning,

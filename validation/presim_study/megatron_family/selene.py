@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.models import published_key
 
 _SOURCES = ("sc21", "narayanan")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.megatron_family import mlperf, tuned_experts
 from presim_study.models import plain_name
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.models import plain_name
 
 Rules = Mapping[str, tuple[tuple[str, str], ...]]  # model -> (GPU, precision); each by how it begins

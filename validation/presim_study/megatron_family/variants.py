@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.dense_models import NEMOTRONS
 from presim_study.megatron_family.flags import flags_of
 from presim_study.models import published_key

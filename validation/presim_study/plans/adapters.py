@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.plan import options
 
 _QUANTIZED = re.compile(r"qlora|\bnf4|\b[48][- ]?bits?\b|\bint[48]\b|\bbnb\b|bitsandbytes|load_in_[48]")

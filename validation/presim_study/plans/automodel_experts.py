@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family import hybrids
 from presim_study.models import UNLIKE, plain_name, published_shapes
 from presim_study.named_models import Shapes

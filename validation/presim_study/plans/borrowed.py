@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.models import plain_name
 from presim_study.plan import Plan, accumulation, checkpointing, cluster_of, repeats_for
 from presim_study.plans.automodel_experts import plan_experts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.models import plain_name
 from presim_study.plan import (
     Plan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.plan import Plan, cluster_of, needs_installed, only_one, options
 
 _MODELS = {  # as its tables write them -> as its configurations are called

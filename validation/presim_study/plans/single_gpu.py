@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study import dense_models
 from presim_study.models import plain_name, published_key
 from presim_study.plan import (

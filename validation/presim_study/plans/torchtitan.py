@@ -10,7 +10,7 @@ import dataclasses
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.models import plain_name, published_key
 from presim_study.plan import (
     Plan,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from presim.hardware.cluster import Cluster
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study import dense_models
 from presim_study.models import UNLIKE, plain_name, published_key
 from presim_study.plan import Plan, Repeats, needs_installed, options

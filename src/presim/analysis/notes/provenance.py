@@ -9,9 +9,9 @@ import re
 import numpy as np
 
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.constants import value
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.calls import CallCosts
+from presim.hardware.constants import value
 from presim.result import Provenance, Share
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Signature, family
@@ -25,7 +25,7 @@ _REPLAYED = 0.02  # as the kernels of a profile (presim.cost.profiled)
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Constants of the interval (docs/decisions/intervals.md); `presim.constants` has their meanings and sources."""
+    """Constants of the interval (docs/decisions/intervals.md); sources: `presim.hardware.constants`."""
 
     prices_together: float = value("interval.prices_together")
     clusters: float = value("interval.clusters")

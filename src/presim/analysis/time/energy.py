@@ -1,8 +1,9 @@
 """Energy of a step: the time of each class of work multiplied by its power.
 
-Power is a share of the GPU's limit, by class of work (`presim/constants/power.toml`). Communication hidden behind
-kernels adds its power above idle; the sum never exceeds the limit. A collective that waits for other ranks spins on a
-few SMs and counts as idle. Throttling at the power limit is not modelled here: measured kernel times include it.
+Power is a share of the GPU's limit by class of work (`presim/hardware/constants/power.toml`). Communication hidden
+behind kernels adds its power above idle; the sum never exceeds the limit. A collective that waits for other ranks
+spins on a few SMs and counts as idle. Throttling at the power limit is not modelled here: measured kernel times
+include it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from presim.capture.device_values import drawn
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 from presim.trace import routing_policy
 
 OFF = "off"

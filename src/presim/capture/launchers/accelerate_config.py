@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, decode_yaml, read_text
+from presim.system.files import FormatError, decode_foreign_json, decode_yaml, read_text
 
 # Sections whose keys may omit the section's prefix.
 _PREFIXES = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}

@@ -8,7 +8,7 @@ from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 GRAMMAR = Grammar(
     "deepspeed",

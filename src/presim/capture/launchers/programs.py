@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from presim.errors import InputError
-from presim.files import first_bytes
+from presim.system.files import first_bytes
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 _SHELL_SYNTAX = re.compile(r"[;|&<>`\n]|\$\(")  # in a shell command: only the shell can interpret these

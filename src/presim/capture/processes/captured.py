@@ -30,7 +30,7 @@ PEERS = "peers"  # outcome of a scout that exchanges messages with ranks that do
 
 
 @dataclasses.dataclass(frozen=True)
-class Captured:
+class CapturedRank:
     """One rank's process after its end."""
 
     rank: int
@@ -56,7 +56,7 @@ def read_outcome(directory: Path, code: int) -> Outcome:
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 
-def stop_alike(captured: Sequence[Captured]) -> None:
+def stop_alike(captured: Sequence[CapturedRank]) -> None:
     """Let ranks that ran ahead end where the lowest one, which decides for all, was stopped.
 
     They may have reached a bound of their own or the end of the script before the decision was published.
@@ -70,7 +70,7 @@ def stop_alike(captured: Sequence[Captured]) -> None:
             outcome.exit, outcome.end = "stopped", deciding.end
 
 
-def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
+def read_trace(captured: CapturedRank, setting: LaunchConfig) -> Trace:
     """Read a rank's log into a trace.
 
     Raises:
@@ -112,7 +112,7 @@ def _typical_input(inputs: Sequence[tuple[int, int]]) -> dict[str, int]:
     return {key: count for key, count in (("tokens", tokens), ("samples", samples)) if count}
 
 
-def _manifest(captured: Captured, setting: LaunchConfig, step: StepFacts) -> Manifest:
+def _manifest(captured: CapturedRank, setting: LaunchConfig, step: StepFacts) -> Manifest:
     outcome, cluster, program = captured.outcome, setting.cluster, setting.program
     facts = outcome.facts
     model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}

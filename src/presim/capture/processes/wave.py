@@ -14,7 +14,7 @@ import msgspec
 
 from presim.capture.launchers.launch import Worker
 from presim.capture.processes.blocked import BlockedRanks
-from presim.capture.processes.captured import PEERS, Captured, read_outcome, stop_alike
+from presim.capture.processes.captured import PEERS, CapturedRank, read_outcome, stop_alike
 from presim.capture.processes.idle_processes import IdleProcesses
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.process import Start
@@ -25,8 +25,8 @@ from presim.capture.rendezvous.present_ranks import PresentRanks
 from presim.capture.rendezvous.store import RendezvousServer
 from presim.capture.script.control import Control, Outcome
 from presim.errors import CaptureError
-from presim.files.scratch import temporary_folder
 from presim.hardware.device_config import device_config
+from presim.system.files.scratch import temporary_folder
 from presim.trace import spans
 from presim.trace.schema import STOPPED_WITH_ANOTHER
 
@@ -38,7 +38,7 @@ _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output shown if it fails
 @contextlib.contextmanager
 def run_wave(
     wave: Wave, setting: LaunchConfig, progress: Callable[[], None] = lambda: None
-) -> Iterator[list[Captured]]:
+) -> Iterator[list[CapturedRank]]:
     """Run the ranks to their end; their files stay in a temporary directory while the context lasts.
 
     Raises:
@@ -98,14 +98,16 @@ class _Watch(Watch):
 
 def _collect_outcomes(
     directory: Path, wave: Wave, setting: LaunchConfig, codes: Mapping[int, int], finished: Collection[int]
-) -> list[Captured]:
+) -> list[CapturedRank]:
     """Collect the outcomes; ranks that are not in ``finished`` were stopped by presim."""
     captured = []
     for rank in wave.ranks:
         rank_directory = directory / str(rank)
         stopped = Outcome(exit="killed", code=1, error=STOPPED_WITH_ANOTHER)
         captured.append(
-            Captured(rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped)
+            CapturedRank(
+                rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped
+            )
         )
     stop_alike(captured)
     if not setting.hides_failures:
@@ -129,7 +131,7 @@ def _with_hidden_output(start: Start, files: contextlib.ExitStack) -> Start:
     return dataclasses.replace(start, stdout=stdout, stderr=stderr)
 
 
-def show_output(captured: Captured, setting: LaunchConfig) -> None:
+def show_output(captured: CapturedRank, setting: LaunchConfig) -> None:
     """Copy a hidden rank's output to where the script's output goes."""
     for name, file in ((_STDOUT, setting.stdout or 1), (_STDERR, 2)):
         path = captured.directory / name
@@ -138,7 +140,7 @@ def show_output(captured: Captured, setting: LaunchConfig) -> None:
                 shutil.copyfileobj(source, target)
 
 
-def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
+def _show_failures(captured: Sequence[CapturedRank], wave: Wave) -> None:
     """Print the end of the first failed hidden rank's output, unless a rank with visible output failed."""
     failed = [item for item in captured if item.failed and item.outcome.exit != "killed"]
     if any(not (item.directory / _STDERR).exists() for item in failed):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from presim.capture.processes.captured import PEERS, Captured, read_trace
+from presim.capture.processes.captured import PEERS, CapturedRank, read_trace
 from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
@@ -33,7 +33,7 @@ from presim.capture.ranks.selection import Checks
 from presim.capture.ranks.zero_hint import singles_out_rank_0
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage, tells_only_rank_0, unconfined
@@ -105,7 +105,7 @@ def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> 
     return dataclasses.replace(differing_ranks, coverage=coverage)
 
 
-def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
+def _rank_reads(captured: Sequence[CapturedRank]) -> tuple[str, ...]:
     """The places where any of these ranks read its rank."""
     return tuple(dict.fromkeys(line for item in captured for line in item.outcome.rank_reads))
 
@@ -191,7 +191,7 @@ class _Sampling:
             (*first, *sampled), self.steps, optional, optional, stands_for, is_scout=is_scout and self.world > 1
         )
 
-    def _compare_samples(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
+    def _compare_samples(self, numbers: Sequence[int], captured: Sequence[CapturedRank]) -> None:
         """Compare the replicas that ran with the known kinds."""
         by_rank = {item.rank: item for item in captured}
         for number in numbers:
@@ -319,7 +319,7 @@ def _difference_note(kinds: DistinctReplicas, number: int, different: str) -> li
     return [f"{_list_ranks(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
 
 
-def _failure_note(item: Captured) -> str:
+def _failure_note(item: CapturedRank) -> str:
     return f"Rank {item.rank} failed where rank 0 did not, and is not in the prediction: {item.outcome.error}."
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from presim.files.scratch import temporary_folder
+from presim.system.files.scratch import temporary_folder
 
 _GRACE_S = 1.0  # for workers to end after SIGTERM
 # Bytes of a path for which a socket in it, `/listener-xxxxxxxx`, can still be bound: 107 in all on Linux.

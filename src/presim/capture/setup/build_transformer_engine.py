@@ -23,7 +23,7 @@ from presim.capture.setup import unity_build
 from presim.capture.setup.environment import Torch, find_compiler, require_torch
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
-from presim.files.scratch import temporary_folder
+from presim.system.files.scratch import temporary_folder
 
 TRANSFORMER_ENGINE = "2.20.2"  # version used by the tests
 # Included by PyTorch's and Transformer Engine's headers.

@@ -13,7 +13,7 @@ from presim.capture.processes.variables import environment
 from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
 from presim.capture.setup.shim import build_shim, describe_outdated, require_shim
-from presim.files.scratch import temporary_folder
+from presim.system.files.scratch import temporary_folder
 from presim.units import gib
 
 _LOW_DISK = 1 << 30  # enough for the log of a long run

@@ -10,7 +10,15 @@ from typing import Any
 
 from presim.composition.launch_files.launch_job import Files
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, decode_json, decode_yaml, names_file, read_bytes, read_text
+from presim.system.files import (
+    FormatError,
+    decode_foreign_json,
+    decode_json,
+    decode_yaml,
+    names_file,
+    read_bytes,
+    read_text,
+)
 
 _CONFIG = "ds_config.json"
 # What a plan sets: what is composed from a capture would not know of another value.

@@ -12,7 +12,7 @@ import msgspec
 from presim.composition.frameworks.framework_arguments import accelerate_files, deepspeed_files, torchtitan_files
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files import hugging_face, torchtitan
-from presim.composition.launch_files.launch_job import Files, Job
+from presim.composition.launch_files.launch_job import Files, LaunchJob
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -28,7 +28,7 @@ _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no
 class _Framework:
     name: str
     packages: tuple[str, ...]
-    files_of: Callable[[Job], Files]
+    files_of: Callable[[LaunchJob], Files]
     passes: Mapping[str, tuple[str, ...]]  # precision -> passes of a plan that the launch files express
     settings: Callable[[Files, Sequence[str]], Files]  # with the user's own
     subject: str  # is captured
@@ -90,17 +90,11 @@ def launched_run(
     versions = installed_versions(framework)
     plan = msgspec.structs.replace(plan, passes=(*_passes(framework, described, precision), *plan.passes))
     _check_sizes(plan, cluster.world_size)
-    config = config_file(model)
-    if config is None:
-        raise InputError(
-            f"{model} is no Hugging Face config, from which {described.name} builds its model; name one, or leave out "
-            "--framework"
-        )
+    model_config = _model_config(model, described)
     step_micro_batches = plan.micro_batches(cluster.world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan, described))
-    model_config = read_config(config)
     model_layers = _layers(model_config)
-    job = Job(
+    job = LaunchJob(
         config=_with_layers(model_config, layers) if layers else model_config,
         plan=_with_micro_batches(plan, captured, cluster.world_size),
         nodes=cluster.nodes,
@@ -109,10 +103,7 @@ def launched_run(
     files = described.settings(described.files_of(job), arguments)
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
-    notes = (
-        f"Captured from {described.subject} ({packages}) in {precision}; batches are random tokens.",
-        *files.notes,
-    )
+    origin = f"Captured from {described.subject} ({packages}) in {precision}; batches are random tokens."
     return LaunchedRun(
         described.name,
         described.subject,
@@ -123,9 +114,19 @@ def launched_run(
         captured,
         step_micro_batches,
         values,
-        notes,
+        (origin, *files.notes),
         3 if plan.cuda_graphs else 2,  # graphs are captured in the second step, and replayed from then on
     )
+
+
+def _model_config(model: str, described: _Framework) -> dict[str, Any]:
+    config = config_file(model)
+    if config is None:
+        raise InputError(
+            f"{model} is no Hugging Face config, from which {described.name} builds its model; name one, or leave out "
+            "--framework"
+        )
+    return read_config(config)
 
 
 def installed_versions(framework: str) -> Mapping[str, str]:

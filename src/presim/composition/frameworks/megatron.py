@@ -14,7 +14,7 @@ from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, Recipe, 
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files import decode_json, digest_of, read_bytes
+from presim.system.files import decode_json, digest_of, read_bytes
 
 PROGRAM = Path(__file__).parent / "programs" / "megatron_bridge_pretrain.py"
 PRECISIONS = {  # as Bridge's mixed-precision settings are called
@@ -103,7 +103,7 @@ def plan_run(
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
     recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size, _adapters(overrides))
-    recipe_settings = recipe.overrides(plan, named_fields, overrides) if recipe else ()
+    recipe_settings = recipe.settings_beside(plan, named_fields, overrides) if recipe else ()
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from presim.composition.plan import Plan
-from presim.files import decode_json, read_bytes
-from presim.files.field_bounds import PositiveCount
+from presim.system.files import decode_json, read_bytes
+from presim.system.files.field_bounds import PositiveCount
 
 RECIPES = Path(__file__).parent / "data" / "megatron_recipes.json"
 PLAN_FIELDS = {  # of presim's plan: what Bridge calls it
@@ -86,7 +86,7 @@ class Recipe(msgspec.Struct, frozen=True):
     plan: dict[str, PositiveCount]
     settings: dict[str, Any]
 
-    def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
+    def settings_beside(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
         """Fields of Bridge's configuration, without those that the user set or that the plan has no use for.
 
         Fields that only make sense together, as those of recomputation, are the user's as soon as he sets one.

@@ -15,7 +15,7 @@ import enum
 import msgspec
 
 from presim.composition.graph.sizes import Size
-from presim.files.field_bounds import Integer
+from presim.system.files.field_bounds import Integer
 
 MAGIC = "presim-graph"
 VERSION = 1

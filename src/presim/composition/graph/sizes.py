@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from presim.errors import InputError
-from presim.files.field_bounds import Integer
+from presim.system.files.field_bounds import Integer
 
 Size: TypeAlias = Integer | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
 _NEAREST = 8  # largest offset of a size from a multiple of the sequence: padding, shifted labels

@@ -10,8 +10,8 @@ import msgspec
 from presim.composition.graph.references import missing
 from presim.composition.graph.schema import MAGIC, VERSION, OperatorGraph
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, decode_messagepack, read_bytes, write_file
-from presim.files.field_bounds import Version
+from presim.system.files import FormatError, decode_json, decode_messagepack, read_bytes, write_file
+from presim.system.files.field_bounds import Version
 
 
 class _Header(msgspec.Struct, frozen=True):

@@ -21,8 +21,16 @@ from presim.composition.graph import segments, store
 from presim.composition.graph.recording import Recording
 from presim.composition.graph.schema import VERSION, OperatorGraph
 from presim.errors import InputError
-from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, read_text, write_file
-from presim.files.scratch import temporary_folder
+from presim.system.files import (
+    decode_messagepack,
+    digest_of,
+    first_bytes,
+    make_folder,
+    read_bytes,
+    read_text,
+    write_file,
+)
+from presim.system.files.scratch import temporary_folder
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, torchrun
+from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.errors import InputError
 
@@ -20,7 +20,7 @@ _BUDGETED = (
 )
 
 
-def accelerate(job: Job) -> Files:
+def accelerate(job: LaunchJob) -> Files:
     """accelerate's configuration with FSDP2, HSDP or DistributedDataParallel, a program, and the command.
 
     Raises:
@@ -72,7 +72,7 @@ def accelerate(job: Job) -> Files:
     )
 
 
-def deepspeed(job: Job) -> Files:
+def deepspeed(job: LaunchJob) -> Files:
     """DeepSpeed's configuration, a program, and the command.
 
     Raises:
@@ -118,7 +118,7 @@ def deepspeed(job: Job) -> Files:
     )
 
 
-def _check_streamed(job: Job) -> None:
+def _check_streamed(job: LaunchJob) -> None:
     """Check what DeepCompile asks of offloaded states."""
     if job.plan.data_style != "fsdp2":
         raise InputError("deepspeed streams optimizer states with ZeRO-3 only; use data_style = 'fsdp2'")
@@ -129,7 +129,7 @@ def _check_streamed(job: Job) -> None:
         )
 
 
-def _check_job(framework: str, job: Job, data_style: tuple[str, ...], offload_optimizer: tuple[str, ...]) -> None:
+def _check_job(framework: str, job: LaunchJob, data_style: tuple[str, ...], offload_optimizer: tuple[str, ...]) -> None:
     check_supported(
         framework,
         job.plan,
@@ -147,12 +147,12 @@ def _check_job(framework: str, job: Job, data_style: tuple[str, ...], offload_op
     )
 
 
-def _model(job: Job) -> dict[str, str]:
+def _model(job: LaunchJob) -> dict[str, str]:
     config = {name: value for name, value in job.config.items() if name != "presim_source"}
     return {_CONFIG: json.dumps(config, indent=1) + "\n"}
 
 
-def _sizes(job: Job) -> list[str]:
+def _sizes(job: LaunchJob) -> list[str]:
     plan = job.plan
     words = ["--sequence", plan.sequence, "--batch", plan.micro_batch, "--accumulate", job.micro_batches]
     return [*map(str, words), *([] if plan.clip else ["--no-clip"])]

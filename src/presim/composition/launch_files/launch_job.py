@@ -13,7 +13,7 @@ from presim.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class LaunchJob:
     """A model with a plan on a cluster."""
 
     config: Mapping[str, Any]  # the model's ``config.json``
@@ -58,7 +58,7 @@ def check_supported(framework: str, plan: Plan, **allowed: Sequence[object]) -> 
             raise InputError(f"{framework} cannot express this plan's {name} = {value!r}, only {listed}")
 
 
-def torchrun(job: Job, *words: str) -> list[str]:
+def torchrun(job: LaunchJob, *words: str) -> list[str]:
     """The command that starts a program on each GPU; several nodes rendezvous at the first one."""
     command = ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus_per_node)]
     if job.nodes > 1:
@@ -79,7 +79,7 @@ def shell(files: Files) -> str:
     )
 
 
-def slurm(job: Job, files: Files) -> str:
+def slurm(job: LaunchJob, files: Files) -> str:
     """A batch script for Slurm."""
     return "".join(
         (

@@ -7,7 +7,7 @@ allgather; megatron-core and Transformer Engine take all_gather.
 
 from __future__ import annotations
 
-from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, quoted, torchrun
+from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, quoted, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
 from presim.composition.plan import Plan
@@ -20,7 +20,7 @@ _DISPATCHERS = {"all-to-all": "alltoall", "all-gather": "allgather", "deepep": "
 _WORDS = "Megatron-LM splits embedding, output layer and loss by vocabulary, but the plan does not."
 
 
-def files(job: Job) -> Files:
+def files(job: LaunchJob) -> Files:
     """Arguments, program and command.
 
     Raises:
@@ -63,7 +63,7 @@ def _words_with_line_ends(words: list[str]) -> list[tuple[str, bool]]:
     return [(word, after.startswith("--")) for word, after in zip(words, following)]
 
 
-def _check_stages(job: Job, model: Shapes) -> None:
+def _check_stages(job: LaunchJob, model: Shapes) -> None:
     plan = job.plan
     sizes = plan.stages or even_sizes(model.layers, plan.pipeline * plan.virtual)
     if len(set(sizes)) > 1:
@@ -86,7 +86,7 @@ def _check_offload(plan: Plan, model: Shapes) -> None:
         raise InputError(f"Megatron-LM offloads at most {model.layers - 1} of {model.layers} layers, not {count}")
 
 
-def _model(model: Shapes, job: Job) -> list[str]:
+def _model(model: Shapes, job: LaunchJob) -> list[str]:
     words: list[object] = ["--num-layers", model.layers, "--hidden-size", model.hidden]
     words += ["--ffn-hidden-size", model.feed_forward, "--num-attention-heads", model.heads]
     words += ["--kv-channels", model.head_size]
@@ -118,7 +118,7 @@ def _dispatcher(plan: Plan) -> list[object]:
     return words + (["--moe-pad-expert-input-to-capacity"] if plan.pad_experts else [])
 
 
-def _parallelism(job: Job) -> list[str]:
+def _parallelism(job: LaunchJob) -> list[str]:
     plan = job.plan
     words: list[object] = ["--tensor-model-parallel-size", plan.tensor]
     words += ["--pipeline-model-parallel-size", plan.pipeline]
@@ -135,7 +135,7 @@ def _parallelism(job: Job) -> list[str]:
     return [str(word) for word in words]
 
 
-def _training(job: Job) -> list[str]:
+def _training(job: LaunchJob) -> list[str]:
     plan = job.plan
     batch = plan.global_batch or plan.micro_batch * plan.data(job.world_size)
     words: list[object] = ["--seq-length", plan.sequence, "--micro-batch-size", plan.micro_batch]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, read_bytes
+from presim.system.files import FormatError, decode_foreign_json, read_bytes
 
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")  # RMSNorm, rotary positions, gated FFN
 _MOST = 1 << 31

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.composition.launch_files.launch_job import Files, Job, check_supported, program, torchrun
+from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
 from presim.composition.stages import even_sizes
@@ -21,7 +21,7 @@ _SCHEDULES = {
 }
 
 
-def files(job: Job) -> Files:
+def files(job: LaunchJob) -> Files:
     """The configuration file and the command.
 
     Raises:
@@ -65,7 +65,7 @@ def files(job: Job) -> Files:
     )
 
 
-def _settings(job: Job, model: Shapes, layers: list[str]) -> str:
+def _settings(job: LaunchJob, model: Shapes, layers: list[str]) -> str:
     """Named dictionaries of settings, as Python source."""
     plan = job.plan
     shard = job.plan.shard if plan.data_style == "hsdp" else 0
@@ -112,7 +112,7 @@ def _settings(job: Job, model: Shapes, layers: list[str]) -> str:
     return "\n".join(parts)
 
 
-def _parts(job: Job, model: Shapes) -> list[list[str]]:
+def _parts(job: LaunchJob, model: Shapes) -> list[list[str]]:
     """The modules of each stage, by torchtitan's names."""
     plan = job.plan
     sizes = plan.stages or even_sizes(model.layers, plan.pipeline * plan.virtual)

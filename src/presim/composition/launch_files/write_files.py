@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.launch_files import hugging_face, megatron, torchtitan
-from presim.composition.launch_files.launch_job import Files, Job, shell, slurm
+from presim.composition.launch_files.launch_job import Files, LaunchJob, shell, slurm
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files import make_folder, write_file
+from presim.system.files import make_folder, write_file
 
-FRAMEWORKS: Mapping[str, Callable[[Job], Files]] = {
+FRAMEWORKS: Mapping[str, Callable[[LaunchJob], Files]] = {
     torchtitan.NAME: torchtitan.files,
     megatron.NAME: megatron.files,
     hugging_face.DEEPSPEED: hugging_face.deepspeed,
@@ -37,7 +37,7 @@ class LaunchFiles:
         return [*files, *self.notes]
 
 
-def write_all(job: Job, directory: Path, presim_options: Sequence[str] = ()) -> LaunchFiles:
+def write_all(job: LaunchJob, directory: Path, presim_options: Sequence[str] = ()) -> LaunchFiles:
     """Write a folder for each framework; ``presim_options``: options that describe the cluster."""
     folders, commands, notes = {}, {}, []
     for name, files_of in FRAMEWORKS.items():
@@ -68,7 +68,7 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], director
         reason = f"No launch files: {model} is not a config.json, which frameworks need to create the model."
         return LaunchFiles({}, {}, [reason])
     nodes, gpus_per_node = described_cluster.nodes, described_cluster.gpus_per_node
-    job = Job(config=read_config(config), plan=plan, nodes=nodes, gpus_per_node=gpus_per_node)
+    job = LaunchJob(config=read_config(config), plan=plan, nodes=nodes, gpus_per_node=gpus_per_node)
     options = [
         word
         for name, value in cluster.items()
@@ -78,7 +78,7 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], director
     return write_all(job, directory, options)
 
 
-def _write(job: Job, files: Files, folder: Path, options: Sequence[str]) -> None:
+def _write(job: LaunchJob, files: Files, folder: Path, options: Sequence[str]) -> None:
     """Write the files, the launch scripts, and the script that predicts the job."""
     setting = "".join(f"export {name}={value}\n" for name, value in files.environment.items())
     predicted = shlex.join(["presim", "run", *options, "--", *files.command])

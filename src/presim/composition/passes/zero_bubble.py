@@ -15,48 +15,69 @@ from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
     """The graph with each backward segment that computes parameter gradients split in two."""
-    part_indices: list[tuple[int, int]] = []  # per segment: indices of its input part and its weight part
-    for segment in graph.segments:
-        part_index = part_indices[-1][1] + 1 if part_indices else 0
-        is_split = segment.backward and bool(segment.gradients) and not segment.weights
-        part_indices.append((part_index, part_index + 1 if is_split else part_index))
+    part_indices = _part_indices(graph)
     parts: list[Segment] = []
-    input_part_numbers: list[dict[int, int]] = []  # per segment: old -> new value number in the input part
+    new_numbers: list[dict[int, int]] = []  # per segment: old -> new value number in the input part
     sum_locations: dict[tuple[int, int], tuple[int, int]] = {}  # in-place sum -> its new location
     for index, segment in enumerate(graph.segments):
         input_index, weight_index = part_indices[index]
         if input_index == weight_index:
             parts.append(segment)
-            input_part_numbers.append({number: number for number in range(len(segment.values))})
+            new_numbers.append({number: number for number in range(len(segment.values))})
             continue
         segment = _without_overwriting(
             _with_moved_sums(segment, sum_locations), _used_elsewhere(graph, index), index, sum_locations
         )
-        input_node_indices = _nodes_computing(segment, _used_elsewhere(graph, index))
-        input_nodes = [node for node_index, node in enumerate(segment.nodes) if node_index in input_node_indices]
-        weight_nodes = [node for node_index, node in enumerate(segment.nodes) if node_index not in input_node_indices]
-        written_values = {value for node in input_nodes for value in _written_values(node)}
-        input_part, new_numbers = _segment_part(segment, input_nodes, {}, {})
-        values_of_input_part = {
-            old: Value(Origin.SEGMENT, segment.values[old].bytes, segment=-2 - input_index, index=new_numbers[old])
-            for old in written_values
-            if segment.values[old].origin is Origin.OWN
-        }
-        weight_part, _ = _segment_part(
-            segment,
-            [*weight_nodes, _last_use_of_saved_activations(graph, segment, input_nodes, weight_nodes)],
-            values_of_input_part,
-            segment.gradients,
-        )
-        parts += [input_part, msgspec.structs.replace(weight_part, weights=True)]
-        input_part_numbers.append(new_numbers)
+        input_part, weight_part, input_numbers = _split(graph, index, segment, input_index)
+        parts += [input_part, weight_part]
+        new_numbers.append(input_numbers)
+    return _with_parts(graph, parts, part_indices, new_numbers)
+
+
+def _part_indices(graph: OperatorGraph) -> list[tuple[int, int]]:
+    """Per segment: indices of its input part and its weight part among all parts; one index where it is not split."""
+    indices: list[tuple[int, int]] = []
+    for segment in graph.segments:
+        part_index = indices[-1][1] + 1 if indices else 0
+        is_split = segment.backward and bool(segment.gradients) and not segment.weights
+        indices.append((part_index, part_index + 1 if is_split else part_index))
+    return indices
+
+
+def _split(
+    graph: OperatorGraph, index: int, segment: Segment, input_index: int
+) -> tuple[Segment, Segment, dict[int, int]]:
+    """The input part and the weight part of a segment, and a map old -> new value number in the input part."""
+    input_node_indices = _nodes_computing(segment, _used_elsewhere(graph, index))
+    input_nodes = [node for node_index, node in enumerate(segment.nodes) if node_index in input_node_indices]
+    weight_nodes = [node for node_index, node in enumerate(segment.nodes) if node_index not in input_node_indices]
+    written_values = {value for node in input_nodes for value in _written_values(node)}
+    input_part, new_numbers = _segment_part(segment, input_nodes, {}, {})
+    values_of_input_part = {
+        old: Value(Origin.SEGMENT, segment.values[old].bytes, segment=-2 - input_index, index=new_numbers[old])
+        for old in written_values
+        if segment.values[old].origin is Origin.OWN
+    }
+    weight_part, _ = _segment_part(
+        segment,
+        [*weight_nodes, _last_use_of_saved_activations(graph, segment, input_nodes, weight_nodes)],
+        values_of_input_part,
+        segment.gradients,
+    )
+    return input_part, msgspec.structs.replace(weight_part, weights=True), new_numbers
+
+
+def _with_parts(
+    graph: OperatorGraph, parts: list[Segment], part_indices: list[tuple[int, int]], new_numbers: list[dict[int, int]]
+) -> OperatorGraph:
+    """The graph with parts as its segments, and all references to segments and their values renumbered."""
 
     def moved_value(value: Value) -> Value:
         if value.segment < -1:
             return msgspec.structs.replace(value, segment=-2 - value.segment)
         if value.segment < 0:
             return value
-        index = input_part_numbers[value.segment].get(value.index, value.index)
+        index = new_numbers[value.segment].get(value.index, value.index)
         return msgspec.structs.replace(value, segment=part_indices[value.segment][0], index=index)
 
     moved_segments = tuple(

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from presim import constants as calibration
-from presim.files.field_bounds import (
+from presim.hardware import constants as calibration
+from presim.system.files.field_bounds import (
     Count,
     Microseconds,
     Nanoseconds,

@@ -1,18 +1,18 @@
 """Prices of copies and memsets: over PCIe, within device memory, or over NVLink to a peer.
 
-Durations are those that profilers show for the copy. The call itself is host time. `presim.constants` has the sources
-of the constants (copy.*).
+Durations are those that profilers show for the copy. The call itself is host time. `presim.hardware.constants` has the
+sources of the constants (copy.*).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.constants import value
 from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
+from presim.hardware.constants import value
 from presim.trace.signatures import Copy
 
 _PCIE_LAUNCH_US = value("copy.pcie_launch_us")

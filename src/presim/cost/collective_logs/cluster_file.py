@@ -27,8 +27,8 @@ from presim.cost.collectives.statistical import (
     with_stragglers,
 )
 from presim.errors import InputError
-from presim.files import read_text, write_file
 from presim.hardware import Cluster, choose_cluster
+from presim.system.files import read_text, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 

@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 _PROGRAMS = {
     "all_reduce": "all_reduce",

@@ -16,7 +16,7 @@ from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.measured.importers import aiconfigurator
 from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, positive_integers
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 _COLUMNS = ("device", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
 _HALF_BYTES = 2  # aiconfigurator counts elements; its int8 rows repeat the same byte sizes

@@ -12,10 +12,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from presim.constants import value
 from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
 from presim.cost.collectives.nccl_rules import smooth_tree_factor
 from presim.cost.collectives.placement import Layout, Links
+from presim.hardware.constants import value
 
 _LL128 = 1
 _BUFFER_BYTES, _BUFFER_STEPS = 4 << 20, 8  # of a channel with Simple: NVIDIA/nccl, src/include/device.h

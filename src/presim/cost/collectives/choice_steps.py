@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.nccl_choice import Choice, Question, least_estimate, plateau_bytes
 
-_LARGEST = 50  # power of two: `presim.quantities.MESSAGE_BYTES`
+_LARGEST = 50  # power of two: `presim.units.quantities.MESSAGE_BYTES`
 _TREE_FACTORS = 6  # power of two from which on trees have another factor in each octave
 
 

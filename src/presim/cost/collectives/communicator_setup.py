@@ -1,8 +1,8 @@
 """Time to create NCCL communicators and to connect their ranks. It occurs once, at first use, in no steady step.
 
 The intervals span a factor of ten and more. The time depends on topology detection, memory registration and the host,
-which a trace does not show. Single figures are the geometric mean of both ends. `presim.constants` has the sources
-(nccl.*).
+which a trace does not show. Single figures are the geometric mean of both ends. `presim.hardware.constants` has the
+sources (nccl.*).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from presim.constants import interval, value
+from presim.hardware.constants import interval, value
 
 _CREATION_S = interval("nccl.creation_s")
 _RANK_S = value("nccl.creation_minutes_at_4096_ranks") * 60 / 4096

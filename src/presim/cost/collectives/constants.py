@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from presim import constants as calibration
 from presim.cost.analytic.constants import Calibration
 from presim.errors import InputError
-from presim.files import FormatError, convert
-from presim.files.field_bounds import Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
+from presim.hardware import constants as calibration
+from presim.system.files import FormatError, convert
+from presim.system.files.field_bounds import Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
 
 _Kind = TypeVar("_Kind", bound=Calibration)
 # One value per NCCL protocol: LL (lowest latency), LL128, Simple (full bandwidth).

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from presim.constants import value
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.choice_steps import steps_above
@@ -30,6 +29,7 @@ from presim.cost.collectives.placement import (
 )
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster
+from presim.hardware.constants import value
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 

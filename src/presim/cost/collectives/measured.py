@@ -13,9 +13,9 @@ from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.placement import check_kind, layout_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
-from presim.files import FormatError, convert
-from presim.files.field_bounds import Bytes, PositiveCount, PositiveMicroseconds
 from presim.hardware import Cluster
+from presim.system.files import FormatError, convert
+from presim.system.files.field_bounds import Bytes, PositiveCount, PositiveMicroseconds
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
 

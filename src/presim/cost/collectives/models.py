@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim import plugins
 from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, rows_of
@@ -12,6 +11,7 @@ from presim.cost.collectives.model import NetworkModel
 from presim.cost.collectives.statistical import Statistical, parameters_of
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.system import plugins
 
 GROUP = "presim.collectives"
 _KEYS = ("model", "measured", "link", "fabric", "statistical", "nccl_version")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_xml, read_text
+from presim.system.files import FormatError, decode_xml, read_text
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from presim import constants as calibration
 from presim.errors import InputError
-from presim.files.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, Share
+from presim.hardware import constants as calibration
+from presim.system.files.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, Share
 
 Latencies = tuple[Microseconds, Microseconds, Microseconds]  # LL, LL128, Simple
 Places = tuple[GBps, GBps, GBps]  # one node, two nodes, more

@@ -7,11 +7,11 @@ import dataclasses
 import functools
 import itertools
 
-from presim.constants import value
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.hardware.constants import value
 from presim.trace.collective import COLLECTIVE_KINDS, Collective, Splits
 from presim.trace.schema import Group
 

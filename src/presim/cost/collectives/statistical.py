@@ -21,9 +21,9 @@ from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
-from presim.files import FormatError, convert
-from presim.files.field_bounds import Coefficient, GBps, Microseconds, Ratio
 from presim.hardware import Cluster
+from presim.system.files import FormatError, convert
+from presim.system.files.field_bounds import Coefficient, GBps, Microseconds, Ratio
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 

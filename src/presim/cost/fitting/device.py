@@ -20,9 +20,9 @@ import numpy as np
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.errors import InputError
-from presim.files import FormatError, check_writable, decode_csv, read_text, write_file
 from presim.hardware import Gpu, catalogue
 from presim.hardware.codec import load_toml
+from presim.system.files import FormatError, check_writable, decode_csv, read_text, write_file
 from presim.trace.signatures import Elementwise, Gemm, Signature
 
 _OPERATORS = ("matmul", "copy")

@@ -15,8 +15,8 @@ from presim.cost.learned.schema import Model, Source
 from presim.cost.measured.importers.find import commit, digest, located, reader_of
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
-from presim.files import check_folder, make_folder
-from presim.process.interrupts import caught
+from presim.system.files import check_folder, make_folder
+from presim.system.interrupts import caught
 
 _BOUND_ALIKE = (
     "grouped-gemm",

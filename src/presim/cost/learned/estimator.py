@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.constants import value
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
@@ -21,8 +20,9 @@ from presim.cost.learned.schema import Model, read
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
-from presim.files import version
 from presim.hardware import Gpu, catalogue
+from presim.hardware.constants import value
+from presim.system.files import version
 from presim.trace.signatures import Attention, Gemm, Signature
 
 # A GPU without models uses those of its generation. Transfer between generations gained nothing

@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, read_bytes, write_file
-from presim.files.field_bounds import Count, Integer, Microseconds, Ratio, Real, Share, Version, WholeNanoseconds
+from presim.system.files import FormatError, decode_json, read_bytes, write_file
+from presim.system.files.field_bounds import Count, Integer, Microseconds, Ratio, Real, Share, Version, WholeNanoseconds
 
 FORMAT, VERSION = "presim-learned-prices", 1
 LEAF_UNIT = 1e-4  # leaves are integers in this unit of the ratio's logarithm

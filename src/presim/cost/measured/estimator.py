@@ -9,13 +9,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from presim.constants import value
 from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
 from presim.cost.bounds import datasheet_ns
 from presim.cost.measured.axes import Key, axes
 from presim.cost.measured.rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
+from presim.hardware.constants import value
 from presim.trace.signatures import Kernel, Signature
 
 _LEAST_DOUBT = 0.03  # differences between cards of one model, and between days

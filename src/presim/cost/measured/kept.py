@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from presim.cost.measured.estimator import MeasuredEstimator, Point
 from presim.cost.measured.table import Table
 from presim.errors import InputError
-from presim.files import FormatError, decode_messagepack, digest_of, make_folder, read_bytes, version, write_file
 from presim.hardware import Gpu
+from presim.system.files import FormatError, decode_messagepack, digest_of, make_folder, read_bytes, version, write_file
 from presim.trace.signatures import Signature
 
 LEAST_BYTES = 50_000  # of all tables: smaller ones have at most some thousand rows

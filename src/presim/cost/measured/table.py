@@ -17,8 +17,8 @@ import msgspec
 
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, encode_parquet, read_parquet, write_file
 from presim.hardware import Gpu, catalogue
+from presim.system.files import FormatError, decode_json, encode_parquet, read_parquet, write_file
 from presim.trace.signatures import Signature
 
 if TYPE_CHECKING:

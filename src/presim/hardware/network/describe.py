@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim import quantities
 from presim.errors import InputError
-from presim.files import FormatError, convert
-from presim.files.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, bounds
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup
 from presim.hardware.network.fabrics import FABRICS
 from presim.hardware.network.failures import fail, failure_of
 from presim.hardware.network.nodes import add_node
 from presim.hardware.network.topology import Builder, Topology
+from presim.system.files import FormatError, convert
+from presim.system.files.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, bounds
+from presim.units import quantities
 
 
 class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):

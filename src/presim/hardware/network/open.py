@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from presim import quantities
 from presim.errors import InputError
-from presim.files import read_text, shortened
 from presim.hardware import choose_cluster
 from presim.hardware.network import foreign
 from presim.hardware.network.describe import topology_of
 from presim.hardware.network.topology import Topology
+from presim.system.files import read_text, shortened
+from presim.units import quantities
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 

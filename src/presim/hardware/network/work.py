@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from presim.hardware.network.exchange import ROUTED, Exchange, Resolution
 from presim.hardware.network.topology import Topology
-from presim.process import budgets
+from presim.system import budgets
 
 # Measured with all-to-alls and dispatches of 1,024 to 8,192 H100s in fat trees, 2 cores of an Intel Xeon that others
 # used: 1.3 to 2.5 us and 375 to 400 bytes a flow; 0.9 to 2.3 us and 283 bytes with --resolution link.

@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.files import encode_csv_rows
 from presim.planner.answer.why import show
 from presim.planner.knobs import short
 from presim.planner.objectives import OBJECTIVES, Work, tokens_per_s_per_gpu
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Figures, Trial, format_value
+from presim.system.files import encode_csv_rows
 from presim.units import GIB, percent, seconds, seconds_range, three_digits
 
 _SHOWN = 10

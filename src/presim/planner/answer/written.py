@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.files import check_folder, make_folder, write_file
 from presim.planner.knobs import CLUSTER, plan_of
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.study import Answer
 from presim.planner.trials.evaluator import fill_placeholders, plan
 from presim.planner.trials.trial import Point, Value, format_value
+from presim.system.files import check_folder, make_folder, write_file
 
 if TYPE_CHECKING:
     from presim.composition.launch_files.write_files import LaunchFiles
@@ -26,7 +26,7 @@ def check(folder: str) -> None:
     check_folder(Path(folder))
 
 
-def write(request: Request, answer: Answer, folder: str) -> list[Path]:
+def write(request: SearchRequest, answer: Answer, folder: str) -> list[Path]:
     """Write the files of the best point; returns them.
 
     Raises:
@@ -55,12 +55,12 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     return [out_folder / name for name in files]
 
 
-def _user_command(request: Request) -> Sequence[str]:
+def _user_command(request: SearchRequest) -> Sequence[str]:
     """The user's command whose knobs are searched; empty if the knobs are fields of plans."""
     return request.command or (request.confirm_command if request.plan_fields else ())
 
 
-def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
+def launch(request: SearchRequest, point: Point, folder: str) -> LaunchFiles | None:
     """Write launch files for real frameworks; None for a user's command, which needs none.
 
     Raises:

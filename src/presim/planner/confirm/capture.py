@@ -8,14 +8,14 @@ from pathlib import Path
 
 from presim.composition.launch_files.write_files import write_for_model
 from presim.errors import InputError
-from presim.files import make_folder
 from presim.planner.knobs import CLUSTER, short
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.trials import process
 from presim.planner.trials.captured import MADE
 from presim.planner.trials.evaluator import fill_placeholders, placeholders, plan
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point, Trial, Value
+from presim.system.files import make_folder
 
 _LAUNCH_FILES = {"hf": "accelerate"}  # names of `presim compose`, and of launch files
 
@@ -34,7 +34,7 @@ def check_command(command: Sequence[str], point: Point) -> None:
         )
 
 
-def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+def capture(request: SearchRequest, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """The framework that captured the plan, and the reply."""
     if request.confirm_command:
         words = fill_placeholders(request.confirm_command, _names(trial.point), request.words)
@@ -61,10 +61,10 @@ def _why_not(notes: Sequence[str], framework: str) -> str:
     )[0]
 
 
-def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Path) -> Reply:
+def _evaluated(request: SearchRequest, point: Point, words: Sequence[str], folder: Path) -> Reply:
     """The reply of a worker process that captures the command with ``folder`` as working directory."""
     options = {name: value for name, value in request.options.items() if name != "save"}
-    job = Job(command=list(words), options=options)
+    job = Subject(command=list(words), options=options)
     make_folder(folder)
     paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
     worker = process.start(job, folder, {"PYTHONPATH": paths})

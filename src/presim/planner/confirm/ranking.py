@@ -9,22 +9,22 @@ from typing import Any
 
 import msgspec
 
-from presim.files.scratch import temporary_folder
 from presim.planner.answer.why import loses_on
 from presim.planner.confirm.capture import capture, check_command
 from presim.planner.objectives import OBJECTIVES, Objective
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.strategy.loop import NoStore, TrialStore
 from presim.planner.study import Answer, Confirmation, Confirmed, overlapping, ranked
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Figures, Trial, key
-from presim.process.interrupts import caught
+from presim.system.files.scratch import temporary_folder
+from presim.system.interrupts import caught
 
-Capture = Callable[[Request, Trial, Path], tuple[str, Reply]]
+Capture = Callable[[SearchRequest, Trial, Path], tuple[str, Reply]]
 
 
 def confirm(
-    request: Request,
+    request: SearchRequest,
     answer: Answer,
     progress: Callable[[str], None] = lambda text: None,
     run_capture: Capture = capture,
@@ -54,7 +54,7 @@ def confirm(
     return msgspec.structs.replace(_rerank(request, answer, captures), partial=answer.partial or stop.is_partial)
 
 
-def _name(request: Request, trial: Trial) -> str:
+def _name(request: SearchRequest, trial: Trial) -> str:
     """Storage key of a plan's capture: everything it depends on besides the study."""
     parts = [key(trial.point), request.framework, *request.confirm_command]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
@@ -67,7 +67,7 @@ def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
     return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
 
 
-def _rerank(request: Request, answer: Answer, captures: Sequence[Confirmed]) -> Answer:
+def _rerank(request: SearchRequest, answer: Answer, captures: Sequence[Confirmed]) -> Answer:
     objective = OBJECTIVES[answer.objectives[0]]
     as_trials = [
         msgspec.structs.replace(answer.trial(capture.number), figures=capture.figures)
@@ -98,7 +98,7 @@ def _rerank(request: Request, answer: Answer, captures: Sequence[Confirmed]) -> 
     )
 
 
-def _value(trial: Trial, objective: Objective, request: Request) -> float:
+def _value(trial: Trial, objective: Objective, request: SearchRequest) -> float:
     assert trial.figures is not None
     return abs(objective.loss(trial.figures, request.work))
 

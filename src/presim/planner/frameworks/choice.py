@@ -10,7 +10,7 @@ from pathlib import Path
 from presim.errors import InputError
 from presim.planner.knobs import plan_of
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.study import Answer
 from presim.planner.trials.evaluator import evaluation_options, plan
 from presim.planner.trials.trial import Trial
@@ -36,7 +36,7 @@ class PlansToCapture:
     refused: Mapping[int, str]  # number of the trial -> the reason
 
 
-def choose(request: Request, answer: Answer) -> PlansToCapture:
+def choose(request: SearchRequest, answer: Answer) -> PlansToCapture:
     """The plans to capture, the best composed first; as many as the request allows."""
     refused: dict[int, str] = {}
     fitting = _taken(request, map(answer.trial, answer.best), refused)
@@ -46,7 +46,7 @@ def choose(request: Request, answer: Answer) -> PlansToCapture:
     return PlansToCapture([*itertools.islice(fitting, count - len(misfits)), *misfits], refused)
 
 
-def _near_misfits(request: Request, answer: Answer) -> list[Trial]:
+def _near_misfits(request: SearchRequest, answer: Answer) -> list[Trial]:
     """Plans that composing finds faster than all that fit, and too large; the least lack first."""
     objective = OBJECTIVES[answer.objectives[0]]
     best = answer.trial(answer.best[0]).figures if answer.best else None
@@ -62,7 +62,7 @@ def _near_misfits(request: Request, answer: Answer) -> list[Trial]:
     return [trial for _, _, trial in sorted(misfits, key=lambda misfit: misfit[:2])]
 
 
-def _taken(request: Request, trials: Iterable[Trial], refused: dict[int, str]) -> Iterator[PlanBlocks]:
+def _taken(request: SearchRequest, trials: Iterable[Trial], refused: dict[int, str]) -> Iterator[PlanBlocks]:
     """Plans that the framework takes; the reasons against others are added to ``refused``."""
     assert request.trainer is not None
     trainer = request.trainer

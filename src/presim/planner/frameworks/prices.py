@@ -12,16 +12,18 @@ from presim.errors import InputError
 from presim.planner.answer.why import loses_on
 from presim.planner.frameworks.choice import PlanBlocks, PlansToCapture, choose
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.strategy.loop import PointEvaluator, Progress
 from presim.planner.study import Answer, FrameworkPlan, FrameworkPlans, front_of, overlapping, ranked
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.workers import Workers, cores
-from presim.process.interrupts import caught
+from presim.system.interrupts import caught
 
 
-def with_framework(request: Request, answer: Answer, progress: Progress, deadline_s: float | None = None) -> Answer:
+def with_framework(
+    request: SearchRequest, answer: Answer, progress: Progress, deadline_s: float | None = None
+) -> Answer:
     """The answer with its best composed plans priced from a framework's captures, ranked before all others.
 
     ``deadline_s``: of the monotonic clock; plans that it does not reach stay composed.
@@ -33,7 +35,7 @@ def with_framework(request: Request, answer: Answer, progress: Progress, deadlin
     to_capture = choose(request, answer)
     if not to_capture.plans and not to_capture.refused:
         return answer
-    job = Job(trainer=request.trainer, options=dict(request.options))
+    job = Subject(trainer=request.trainer, options=dict(request.options))
     replies: dict[int, Reply] = {}
     with caught() as stop, Workers(job, min(request.jobs or cores(), cores())) as workers:
         for number, reply in replies_of(to_capture.plans, workers, progress, deadline_s):
@@ -76,7 +78,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number != 1 else ''}"
 
 
-def merged(request: Request, answer: Answer, to_capture: PlansToCapture, replies: Mapping[int, Reply]) -> Answer:
+def merged(request: SearchRequest, answer: Answer, to_capture: PlansToCapture, replies: Mapping[int, Reply]) -> Answer:
     """The answer with the framework's figures in place of the composed ones.
 
     Raises:
@@ -131,7 +133,7 @@ def _line(trial: Trial, reply: Reply | None) -> FrameworkPlan:
     return FrameworkPlan(number=trial.number, composed_s=trial.figures.step_time_s, words=words)
 
 
-def _regret(request: Request, answer: Answer, best: Sequence[Trial]) -> float | None:
+def _regret(request: SearchRequest, answer: Answer, best: Sequence[Trial]) -> float | None:
     """Loss of the first composed plan against the best one; None if the framework has no figures of that plan."""
     objective = OBJECTIVES[answer.objectives[0]]
     losses = {trial.number: abs(objective.loss(trial.figures, request.work)) for trial in best if trial.figures}

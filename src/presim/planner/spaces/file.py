@@ -7,9 +7,9 @@ from importlib import resources
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, convert, decode_toml, read_text
 from presim.planner.spaces.expression import Expression
 from presim.planner.trials.trial import Value, format_value
+from presim.system.files import FormatError, convert, decode_toml, read_text
 
 
 class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

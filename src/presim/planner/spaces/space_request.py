@@ -12,7 +12,7 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER
 from presim.planner.of_model import check_sequence
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.space import Space, parse_knobs
 from presim.planner.spaces import rules
@@ -25,7 +25,7 @@ from presim.planner.trials.trial import Value
 
 def request_for_space(
     model: str, command: Sequence[str], settings: SearchOptions, options: RunOptions, fixed: Mapping[str, Value]
-) -> Request:
+) -> SearchRequest:
     """Request for a search over a space's knobs with composed points; ``command`` captures the best of them.
 
     Raises:
@@ -70,7 +70,7 @@ def request_with_space(
     options: RunOptions,
     varied: Mapping[str, tuple[Value, ...]],
     facts: Mapping[str, Value],
-) -> Request:
+) -> SearchRequest:
     """Request for a search over a space file's knobs. A single value for a name that is no knob counts as a fact."""
     assert settings.space is not None
     space = read_space(settings.space)

@@ -10,14 +10,14 @@ from presim.planner.strategy.bounds import Bound
 from presim.planner.trials.trial import format_value
 
 if TYPE_CHECKING:
-    from presim.planner.request import Request
+    from presim.planner.request import SearchRequest
     from presim.planner.trials.evaluator import Evaluator
 
 
 class KeptBounds:
     """The bounds of a request's points by `presim.planner.trials.trial.key`."""
 
-    def __init__(self, request: Request, evaluator: Evaluator) -> None:
+    def __init__(self, request: SearchRequest, evaluator: Evaluator) -> None:
         self._request, self._evaluator = request, evaluator
 
     def load(self) -> dict[str, Bound | None]:

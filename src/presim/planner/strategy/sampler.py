@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from presim.errors import InputError
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.loop import Evaluation, Pruner
 from presim.planner.trials.trial import Point, Trial, Value, key
@@ -27,7 +27,7 @@ _OVER = "over"  # name of the Optuna constraint: by how much a plan breaks its l
 SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
-def evaluate_sampled_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_sampled_points(request: SearchRequest, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials proposed by a sampler, numbered in order; each point occurs once."""
     study = _study(request)
     num_trials = min(request.trials or DEFAULT_TRIALS, len(request.space))
@@ -65,7 +65,7 @@ def _evaluate(
         pruner.record(trial_by_key[name])
 
 
-def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, request: Request) -> None:
+def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, request: SearchRequest) -> None:
     import optuna
 
     if trial is None or trial.figures is None:
@@ -85,7 +85,7 @@ def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, requ
     study.tell(proposal, [value for value in values if value is not None])
 
 
-def _study(request: Request) -> optuna.Study:
+def _study(request: SearchRequest) -> optuna.Study:
     try:
         import optuna
     except ImportError as error:
@@ -98,7 +98,7 @@ def _study(request: Request) -> optuna.Study:
     return optuna.create_study(directions=directions, sampler=_sampler(request))
 
 
-def _sampler(request: Request) -> Any:
+def _sampler(request: SearchRequest) -> Any:
     import optuna.samplers as made
 
     name, seed = request.strategy, request.seed

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import digest_of
 from presim.planner.trials.reply_cache import name_of
+from presim.system.files import digest_of
 
 _SOURCES = (".py", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
 _MOST_FILES = 5000  # next to a script; with more, the dependencies are considered unknown

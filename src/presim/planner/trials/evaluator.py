@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from presim.errors import CaptureError, InputError, PresimError
-from presim.files import decode_messagepack
 from presim.planner.knobs import CLUSTER, plan_of, to_plan_fields
-from presim.planner.trials.job import Job, Reply, Trainer
+from presim.planner.trials.job import Reply, Subject, Trainer
 from presim.planner.trials.trial import Figures, Point, Value, format_value
+from presim.system.files import decode_messagepack
 from presim.units import gib
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _WORDS = 400  # longest failure text, in characters
 class Evaluator:
     """Evaluates the points of one job; caches graphs, clusters and prices between points."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Subject) -> None:
         self._job = job
         self._graph: OperatorGraph | None = None
         self._clusters: dict[tuple[object, ...], Cluster] = {}
@@ -126,8 +126,8 @@ class Evaluator:
     @functools.cached_property
     def replies(self) -> ReplyCache | None:
         """Cached replies of earlier searches; None if plug-ins may change prices or plans."""
-        from presim import plugins
         from presim.planner.trials.reply_cache import ReplyCache
+        from presim.system import plugins
 
         return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
 

@@ -19,7 +19,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
     overrides: list[str] = []  # the framework's own options
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A model to compose plans for, a framework that trains it, or a command with placeholders."""
 
     graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: capture the command

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from presim.files import decode_messagepack
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point
 from presim.planner.trials.worker import receive, send
+from presim.system.files import decode_messagepack
 
 GRACE_S = 20.0  # for a capture to end its ranks and to remove its files; it takes about one second
 
 
 def start(
-    job: Job, folder: Path | None = None, environment: Mapping[str, str] | None = None
+    job: Subject, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a process that evaluates points of a job.
 

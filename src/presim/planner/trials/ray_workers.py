@@ -20,10 +20,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import decode_messagepack
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point
 from presim.planner.trials.workers import Workers
+from presim.system.files import decode_messagepack
 
 _ATTEMPTS = 2  # evaluations of a point whose actor dies
 _PATIENCE_S = 10.0  # seconds to wait for an answer at the cluster's address
@@ -33,7 +33,7 @@ class RemoteWorker:
     """Ray actor that evaluates points in one worker process."""
 
     def __init__(self, job: bytes, folder: str) -> None:
-        read = decode_messagepack(job, Job)
+        read = decode_messagepack(job, Subject)
         if read.command and os.path.isdir(folder):
             os.chdir(folder)
         self._workers = Workers(read, 1)
@@ -62,7 +62,7 @@ class _Pending:
 class RayWorkers:
     """Evaluates points on a cluster in ``jobs`` processes; 0: one per CPU of the cluster."""
 
-    def __init__(self, job: Job, address: str, jobs: int = 0) -> None:
+    def __init__(self, job: Subject, address: str, jobs: int = 0) -> None:
         self._job, self._address, self._jobs = msgspec.msgpack.encode(job), address, jobs
         self._idle: list[Any] = []
         self._all: list[Any] = []

@@ -20,8 +20,8 @@ import platformdirs
 
 import presim
 from presim.errors import InputError
-from presim.files import FormatError, decode_messagepack, make_folder, read_bytes, write_file
 from presim.planner.trials.job import Reply
+from presim.system.files import FormatError, decode_messagepack, make_folder, read_bytes, write_file
 
 Content = TypeVar("Content")
 _VARIABLE = "PRESIM_CACHE_MB"

@@ -20,10 +20,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import FormatError, check_folder, decode_json, read_bytes
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.study import Confirmed
 from presim.planner.trials.trial import Point, Trial, key
+from presim.system.files import FormatError, check_folder, decode_json, read_bytes
 
 if TYPE_CHECKING:
     import optuna
@@ -38,7 +38,7 @@ _CLAIM_S = 120.0  # seconds without a heartbeat after which a search on another 
 class StudyStore:
     """The stored trials of a request."""
 
-    def __init__(self, study: optuna.Study, request: Request, is_shared: bool) -> None:
+    def __init__(self, study: optuna.Study, request: SearchRequest, is_shared: bool) -> None:
         self._study, self._request, self._is_shared = study, request, is_shared
         self._claimed = 0.0
         self._known = {key(trial.point): trial for trial in _trials(study)}
@@ -82,7 +82,7 @@ class StudyStore:
 
 
 @contextlib.contextmanager
-def open_study(request: Request) -> Iterator[StudyStore]:
+def open_study(request: SearchRequest) -> Iterator[StudyStore]:
     """Open and lock the study of a request while it is searched.
 
     Raises:
@@ -103,7 +103,7 @@ def open_study(request: Request) -> Iterator[StudyStore]:
         yield store
 
 
-def fingerprint(request: Request) -> dict[str, Any]:
+def fingerprint(request: SearchRequest) -> dict[str, Any]:
     """Identify a request by everything that its trials depend on."""
     options = {name: value for name, value in request.options.items() if name not in ("save",)}
     settings = msgspec.json.encode(
@@ -119,7 +119,7 @@ def fingerprint(request: Request) -> dict[str, Any]:
     }
 
 
-def _space_file_parts(request: Request) -> list[Any]:
+def _space_file_parts(request: SearchRequest) -> list[Any]:
     """Parts of a request that come from a space file."""
     return [request.words] if request.words else []
 
@@ -169,7 +169,7 @@ def _repair(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def _study(request: Request, path: Path | None) -> optuna.Study:
+def _study(request: SearchRequest, path: Path | None) -> optuna.Study:
     """Load or create the study."""
     import optuna
 
@@ -212,7 +212,7 @@ def _storage(name: str, path: Path | None) -> Any:
     return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
 
 
-def _check_same(request: Request, mark: Any) -> None:
+def _check_same(request: SearchRequest, mark: Any) -> None:
     if not isinstance(mark, dict):
         raise InputError(f"{request.study} is a study of another program; name another one with --study")
     expected = fingerprint(request)
@@ -259,7 +259,7 @@ def _trials(study: optuna.Study) -> list[Trial]:
         raise InputError(f"a trial of the study is damaged ({error}): name another study with --study") from error
 
 
-def _frozen(trial: Trial, request: Request) -> optuna.trial.FrozenTrial:
+def _frozen(trial: Trial, request: SearchRequest) -> optuna.trial.FrozenTrial:
     """Convert a trial to Optuna's type, for Optuna's dashboard."""
     import optuna
 

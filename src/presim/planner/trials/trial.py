@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from presim.files.field_bounds import Bytes, Count, Integer, Ratio, Real, Seconds
+from presim.system.files.field_bounds import Bytes, Count, Integer, Ratio, Real, Seconds
 
 Value: TypeAlias = bool | Integer | Real | str
 Point: TypeAlias = dict[str, Value]  # knob -> value

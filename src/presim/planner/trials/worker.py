@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from presim.errors import ExitCode
-from presim.files import decode_messagepack
+from presim.system.files import decode_messagepack
 
 _HEADER = struct.Struct(">I")
 
@@ -99,13 +99,13 @@ def _answer() -> None:
     import msgspec
 
     from presim.planner.trials.evaluator import Evaluator
-    from presim.planner.trials.job import Job, Reply
+    from presim.planner.trials.job import Reply, Subject
     from presim.planner.trials.trial import Point
 
     first = receive(sys.stdin.buffer)
     if first is None:
         return
-    evaluator = Evaluator(decode_messagepack(first, Job))
+    evaluator = Evaluator(decode_messagepack(first, Subject))
     for data in _Points():
         point = decode_messagepack(data, Point)
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from presim.planner.trials import process
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point
 
 
@@ -23,7 +23,7 @@ def cores() -> int:
 class Workers:
     """Evaluates points in ``jobs`` local processes."""
 
-    def __init__(self, job: Job, jobs: int) -> None:
+    def __init__(self, job: Subject, jobs: int) -> None:
         self._job, self._jobs = job, jobs
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: list[subprocess.Popen[bytes]] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_yaml, read_text, shortened
+from presim.system.files import FormatError, decode_yaml, read_text, shortened
 
 _MOST_PARENTS = 8
 _OPERATORS: dict[type[ast.operator], Any] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import shortened
+from presim.system.files import shortened
 
 _ALIKE = 0.92  # of the letters of two keys of a section, above which the one is taken for a slip of the other
 

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from presim.hardware.power import shares
+from presim.result.serving import Cost
 from presim.serving.deployments.deployment import Prediction
 
 _J_PER_KWH = 3.6e6
@@ -24,7 +25,7 @@ class Prices:
     kwh: float | None = None
 
 
-def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
+def cost_of(prediction: Prediction, prices: Prices) -> Cost:
     """Energy with its range, and money if prices are given; all figures are None if no request was served."""
     figures, gpus = prediction.figures, prediction.gpus
     limit = prediction.deployment.power_w
@@ -37,17 +38,17 @@ def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
 
     hours = gpus / output * 1e6 / 3600 if output else None
     energy = kwh("share", output)
-    return {
-        "watts": _watts(prediction.inside, limit, "share") * gpus if limit and output else None,
-        "kWh_per_million_output_tokens": energy,
-        "kWh_per_million_output_tokens_range": [kwh("low", output), kwh("high", output)],
-        "kWh_per_million_tokens": kwh("share", every),
-        "gpu_hours_per_million_output_tokens": hours,
-        "money_per_million_output_tokens": _product(hours, prices.gpu_hour),
-        "energy_money_per_million_output_tokens": _product(energy, prices.kwh),
-        "price_per_gpu_hour": prices.gpu_hour,
-        "price_per_kwh": prices.kwh,
-    }
+    return Cost(
+        watts=_watts(prediction.inside, limit, "share") * gpus if limit and output else None,
+        kWh_per_million_output_tokens=energy,
+        kWh_per_million_output_tokens_range=[kwh("low", output), kwh("high", output)],
+        kWh_per_million_tokens=kwh("share", every),
+        gpu_hours_per_million_output_tokens=hours,
+        money_per_million_output_tokens=_product(hours, prices.gpu_hour),
+        energy_money_per_million_output_tokens=_product(energy, prices.kwh),
+        price_per_gpu_hour=prices.gpu_hour,
+        price_per_kwh=prices.kwh,
+    )
 
 
 def _product(amount: float | None, price: float | None) -> float | None:
@@ -62,14 +63,14 @@ def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
     return limit * sum(part * float(getattr(shares()[name], end)) for name, part in spent.items())
 
 
-def sentence(costs: dict[str, Any]) -> str:
+def sentence(cost: Cost) -> str:
     """The cost as one line; empty if unknown."""
-    if costs["kWh_per_million_output_tokens"] is None:
+    if cost.kWh_per_million_output_tokens is None:
         return ""
-    low, high = costs["kWh_per_million_output_tokens_range"]
-    parts = [f"{costs['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
-    parts.append(f"about {costs['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
-    money, energy = costs["money_per_million_output_tokens"], costs["energy_money_per_million_output_tokens"]
+    low, high = cost.kWh_per_million_output_tokens_range
+    parts = [f"{cost.gpu_hours_per_million_output_tokens:.3g} GPU hours"]
+    parts.append(f"about {cost.kWh_per_million_output_tokens:.3g} kWh ({low:.3g} to {high:.3g})")
+    money, energy = cost.money_per_million_output_tokens, cost.energy_money_per_million_output_tokens
     parts += [f"{money:.3g} for the GPUs"] if money is not None else []
     parts += [f"{energy:.3g} for the energy"] if energy is not None else []
     return f"A million output tokens: {', '.join(parts)}."

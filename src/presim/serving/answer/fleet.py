@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.result.serving import FleetFigures
 from presim.serving.engines.simulate import Served
 from presim.serving.fast import state
 
@@ -84,11 +85,11 @@ def summary(served: Served, gpus: int) -> dict[str, Any]:
     }
 
 
-def sentence(fleet: dict[str, Any]) -> str:
+def sentence(fleet: FleetFigures) -> str:
     """The summary as one line."""
     return (
-        f"Fleet: {fleet['mean_engines']:.3g} engines on average, at most {fleet['most_engines']}, "
-        f"{fleet['gpu_hours']:.3g} GPU hours; {fleet['engine_starts']} started, {fleet['engine_drains']} drained, "
-        f"{fleet['failures']} failures; {fleet['requests_requeued']:,} requests sent to another engine, "
-        f"{fleet['requests_lost']:,} lost, {fleet['tokens_computed_again']:,} tokens recomputed"
+        f"Fleet: {fleet.mean_engines:.3g} engines on average, at most {fleet.most_engines}, "
+        f"{fleet.gpu_hours:.3g} GPU hours; {fleet.engine_starts} started, {fleet.engine_drains} drained, "
+        f"{fleet.failures} failures; {fleet.requests_requeued:,} requests sent to another engine, "
+        f"{fleet.requests_lost:,} lost, {fleet.tokens_computed_again:,} tokens recomputed"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from presim import constants as calibration
+from presim.hardware import constants as calibration
 from presim.serving.plan import Kernels
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from presim.files import write_file
 from presim.serving.answer import fleet as fleets
-from presim.serving.answer import metrics, over_time, record
+from presim.serving.answer import metrics, over_time, record, screen
 from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
+from presim.system.files import write_file
 
 Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 90, 34
@@ -52,7 +52,7 @@ def render(prediction: Prediction, prices: Prices) -> str:
     deployment = prediction.deployment
     title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.gpu_ids}"
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
-    console.print(record.screen(record.document(prediction, prices=prices)))
+    console.print(screen.screen(record.result_of(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from presim.files import write_file
 from presim.serving.engines.simulate import Served
 from presim.serving.fast import state
+from presim.system.files import write_file
 
 _MOST_REQUESTS = 20_000  # limit of the file; browsers cannot open more
 _COUNTERS = {"running": state.LOG_RUNNING, "waiting": state.LOG_WAITING, "blocks in use": state.LOG_USED}

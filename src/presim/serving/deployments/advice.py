@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from presim.models.description import Model
+from presim.composition.models.description import Model
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Outcome

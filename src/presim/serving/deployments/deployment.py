@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from presim import constants as calibration
+from presim.composition.models.layers import Compressed, LinearAttention, Mamba, ShortConvolution
 from presim.cost.estimators import notes
 from presim.errors import InputError
-from presim.models.layers import Compressed, LinearAttention, Mamba, ShortConvolution
+from presim.hardware import constants as calibration
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from presim.errors import reason_of
-from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
+from presim.system.interrupts import caught
 
 Say = Callable[[str], object]  # told what is being done
 Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load that another does

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from presim.files import encode_csv
 from presim.serving.deployments.confirm import DRAWS
 from presim.serving.deployments.sentences import first_lines, latencies
+from presim.system.files import encode_csv
 from presim.units import plain
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from presim.composition.models.description import Model
 from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError, reason_of
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
-from presim.models.description import Model
-from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.estimate import decoding, prefilling, steady
 from presim.serving.drafting import Drafting
@@ -25,6 +24,7 @@ from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
+from presim.system.interrupts import caught
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 

@@ -20,13 +20,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json
-from presim.process.localhost import HOSTS
-from presim.process.same_origin import SameOrigin
 from presim.serving.endpoint.answers import Choice, Writer, counts_of
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients
 from presim.serving.engines.engine import Fleet
+from presim.system.files import FormatError, decode_foreign_json
+from presim.system.localhost import HOSTS
+from presim.system.same_origin import SameOrigin
 
 _MOST_BODY = 64 << 20  # bytes
 

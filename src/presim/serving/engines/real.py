@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 
 from presim.errors import InputError
-from presim.files import decode_json, read_bytes, write_file
-from presim.files.scratch import temporary_folder
 from presim.serving.engines.engine import Apart, Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
+from presim.system.files import decode_json, read_bytes, write_file
+from presim.system.files.scratch import temporary_folder
 
 Engine = Literal["vllm", "sglang"]
 NAMES: dict[Engine, str] = {"vllm": "vLLM", "sglang": "SGLang"}

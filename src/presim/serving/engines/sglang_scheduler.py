@@ -13,10 +13,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from presim.files import write_file
 from presim.serving.engines.engine import Limits
 from presim.serving.engines.vllm_scheduler import MODEL, tokens_of_prompt
 from presim.serving.workloads.workload import Workload
+from presim.system.files import write_file
 
 _OFF = (
     *("enable_lora", "enable_hierarchical_cache", "enable_hicache_storage", "enable_lmcache", "enable_hisparse"),

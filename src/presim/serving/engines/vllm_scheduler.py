@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from presim.files import write_file
 from presim.serving.engines.engine import Limits
 from presim.serving.workloads.workload import Workload
+from presim.system.files import write_file
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from presim.files import decode_json, read_bytes, write_file
+from presim.system.files import decode_json, read_bytes, write_file
 
 _SETTLED = 2  # decoding steps before those that count: the first ones move rows of the batch
 _MARKS = 8  # steps without any work, which show what a mark takes

@@ -1,4 +1,4 @@
-"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.process.compiled_loops`."""
+"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.system.compiled_loops`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from presim.process.compiled_loops import compile_for_pointers
 from presim.serving.fast import (
     admission,
     batch,
@@ -31,6 +30,7 @@ from presim.serving.fast import (
     tiers,
     windows,
 )
+from presim.system.compiled_loops import compile_for_pointers
 
 _MODULES = (
     *(state, table, heap, tiers, pool, windows, queues, batch, loras, admission, sglang_prompts, sglang, policy),

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from presim.models.description import Model
-from presim.models.layers import Attention, Cached, Compressed, Latent, Recurrent
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Attention, Cached, Compressed, Latent, Recurrent
 from presim.serving.kept import kv_heads, state_bytes, token_bytes
 from presim.serving.kv.compressed import pages_of
 from presim.serving.plan import Cache

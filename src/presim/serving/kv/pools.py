@@ -10,8 +10,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.models.description import Model
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Apart
 from presim.serving.kv.groups import Group, Pool, Spec, pool

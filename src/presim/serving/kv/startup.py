@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.models.description import UNLIMITED, Model
 from presim.serving.kv.groups import Pool

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from presim.files import names_file, names_folder
-from presim.models.description import Model
+from presim.composition.models.description import Model
 from presim.serving.model import find, repositories
 from presim.serving.plan import Cache, Plan
+from presim.system.files import names_file, names_folder
 
 _ONLINE = ("fp8",)  # types to which vLLM and SGLang quantise 16-bit weights while they load them
 

@@ -7,7 +7,6 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from presim.files import make_folder, write_file
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.launching import dynamo
@@ -18,6 +17,7 @@ from presim.serving.launching.launch_set import ROUTER_PORT, LaunchSet
 from presim.serving.launching.rehearsal import calibrate_words, rehearsal_script, serve_words
 from presim.serving.launching.routers import PACKAGES
 from presim.serving.launching.scripts import engine_script, start_script
+from presim.system.files import make_folder, write_file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.models.description import Model
-from presim.process import budgets
 from presim.serving.plan import Plan
 from presim.serving.prompts import shares
 from presim.serving.prompts.assign import Batch, Found
 from presim.serving.prompts.prices import Doubt, Prices
 from presim.serving.steps.memory import lay_out
+from presim.system import budgets
 
 MOST_PROMPTS = 1024  # of a batch: the search compares each with all ranks
 # Measured with 1,600 prompts of 50 to 8,000 tokens of Llama-3-8B in batches of 65,536 and 262,144 tokens, over 2, 8 and

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.composition.models.description import Model
 from presim.hardware import Cluster
-from presim.models.description import Model
 from presim.serving.kept import token_bytes
 from presim.serving.plan import Plan
 from presim.serving.prompts import shares

@@ -51,7 +51,7 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Captured:
+class CapturedSteps:
     """All captured batches of an engine on a cluster."""
 
     samples: tuple[Sample, ...]
@@ -75,7 +75,7 @@ class Check:
         return self.interpolated_ns / self.captured_ns - 1
 
 
-def with_captured(engine: Engine, captured: Captured) -> Engine:
+def with_captured(engine: Engine, captured: CapturedSteps) -> Engine:
     """The engine with steps as captured; its result says so, with the error on batches that were held out."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
     overheads = host_of(fitted, engine.overheads, captured.source)
@@ -125,7 +125,7 @@ def _with_blocks(engine: Engine, blocks: int) -> Engine:
     )
 
 
-def checks(engine: Engine, captured: Captured) -> list[Check]:
+def checks(engine: Engine, captured: CapturedSteps) -> list[Check]:
     """Each batch beside what is interpolated for it."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
     padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")

@@ -14,9 +14,9 @@ import math
 
 import msgspec
 
-from presim import constants as calibration
-from presim.files.field_bounds import Count, Microseconds, PositiveRatio, Ratio
 from presim.hardware import Gpu
+from presim.hardware import constants as calibration
+from presim.system.files.field_bounds import Count, Microseconds, PositiveRatio, Ratio
 
 BYTES = {
     "bf16": 2.0,

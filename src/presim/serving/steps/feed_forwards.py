@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.models.layers import Dense, Experts, Layer
+from presim.composition.models.layers import Dense, Experts, Layer
 from presim.serving.plan import Plan
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.work import HALF, Reduce, Work, elementwise, product, stored_in

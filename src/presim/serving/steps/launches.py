@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.models.description import Model
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps import lora, stage
 from presim.serving.steps.experts import Routed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.models.layers import Attention, Dense, Layer
+from presim.composition.models.layers import Attention, Dense, Layer
 from presim.serving.plan import Plan
 from presim.trace.signatures import Gemm
 

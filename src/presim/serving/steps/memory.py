@@ -6,11 +6,11 @@ import dataclasses
 
 import msgspec
 
-from presim import constants as calibration
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Dense, FeedForward, Latent, Layer, Weight
 from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster, Gpu
-from presim.models.description import Model
-from presim.models.layers import Dense, FeedForward, Latent, Layer, Weight
+from presim.hardware import constants as calibration
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
 from presim.serving.kv.groups import Pool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from presim.models.layers import Attention, Compressed, Latent, Mixer
+from presim.composition.models.layers import Attention, Compressed, Latent, Mixer
 from presim.serving.plan import DTYPES, Plan
 from presim.serving.steps import recurrent
 from presim.serving.steps.work import HALF, MixerTypes, Reduce, Work, elementwise, norm, product

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware import Cluster
 from presim.serving.plan import Plan
+from presim.system.files import FormatError, decode_json, read_bytes
 from presim.trace.signatures import Gemm
 
 

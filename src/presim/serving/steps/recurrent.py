@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Literal
 
-from presim.models.layers import DeltaNet, LinearAttention, Mamba, Recurrent, ShortConvolution
+from presim.composition.models.layers import DeltaNet, LinearAttention, Mamba, Recurrent, ShortConvolution
 from presim.serving.plan import Plan
 from presim.serving.steps.work import HALF, MixerTypes, Work, elementwise, product
 from presim.trace.signatures import Elementwise, Gemm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from presim.models.description import Model, active
-from presim.models.layers import Layer
+from presim.composition.models.description import Model, active
+from presim.composition.models.layers import Layer
 from presim.serving.plan import Plan, stage_ends
 from presim.serving.steps import feed_forwards, mixers
 from presim.serving.steps.work import HALF, Reduce, Work, elementwise, norm, of_part, product, types_of_mixer

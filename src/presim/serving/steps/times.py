@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from presim import constants as calibration
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Cached
 from presim.hardware import Cluster, Gpu
-from presim.models.description import Model
-from presim.models.layers import Cached
+from presim.hardware import constants as calibration
 from presim.serving import weight_types
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers

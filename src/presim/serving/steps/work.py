@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from presim.models.layers import Layer, Weight, WeightType
+from presim.composition.models.layers import Layer, Weight, WeightType
 from presim.serving.plan import DTYPES, Plan
 from presim.serving.steps.experts import Routed
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature

@@ -11,8 +11,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import names_file, read_text, shortened
 from presim.serving.workloads.workload import Ints, Workload, make
+from presim.system.files import names_file, read_text, shortened
 
 Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
 _S = 1e9

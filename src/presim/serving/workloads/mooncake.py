@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json_lines
 from presim.serving.workloads.trace_rows import CHARACTERS, Reading, TraceRequest, block_ids, number, seconds, whole
+from presim.system.files import FormatError, decode_json_lines
 
 _BAILIAN = {"chat_id", "parent_chat_id"}
 _SESSIONS = {"session_id", "delay", "wait_for", "tool_wait_ms", "text_input", "messages"}

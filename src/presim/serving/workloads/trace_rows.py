@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from presim.files import shortened
+from presim.system.files import shortened
 
 CHARACTERS = 4  # characters per token of text: a rule of thumb, said in the workload's remarks
 _MOST = 1 << 31  # most tokens of one request

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_csv, decode_foreign_json, decode_json_lines, names_folder, read_text
 from presim.serving.workloads.mooncake import read_mooncake
 from presim.serving.workloads.sessions import workload_of
 from presim.serving.workloads.trace_rows import CHARACTERS, Reading, TraceRequest, lengths, seconds
 from presim.serving.workloads.weka import is_weka, read_weka
 from presim.serving.workloads.workload import Workload
+from presim.system.files import FormatError, decode_csv, decode_foreign_json, decode_json_lines, names_folder, read_text
 
 _STAMP = re.compile(r"(?P<whole>[^.]*)(?P<part>\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 Row = TraceRequest | str

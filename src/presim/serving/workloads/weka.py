@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, names_folder, read_bytes
 from presim.serving.workloads.trace_rows import Reading, TraceRequest, block_ids, lengths, number
+from presim.system.files import FormatError, decode_foreign_json, names_folder, read_bytes
 
 _USED = {"t", "type", "in", "out", "hash_ids", "think_time", "api_time", "agent_id", "requests", "status"}
 _BITS = 32  # of an id within its file

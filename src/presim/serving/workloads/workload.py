@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, read_bytes, write_file
-from presim.files.field_bounds import Integer
+from presim.system.files import FormatError, decode_json, read_bytes, write_file
+from presim.system.files.field_bounds import Integer
 
 Ints = NDArray[np.int64]
 

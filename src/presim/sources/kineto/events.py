@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from presim import quantities
 from presim.errors import InputError
-from presim.files import MOST_DIGITS, MOST_INTEGER, MOST_UNSIGNED, FormatError, decode_json, read_profile
+from presim.system.files import MOST_DIGITS, MOST_INTEGER, MOST_UNSIGNED, FormatError, decode_json, read_profile
+from presim.units import quantities
 
 STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import MOST_UNSIGNED, FormatError, decode_json, read_profile
+from presim.system.files import MOST_UNSIGNED, FormatError, decode_json, read_profile
 
 _EVENT = "[memory]"
 _CUDA = 1  # torch's number of the device type

@@ -17,8 +17,8 @@ from presim.capture.reading.classify import classify_launch, memory_family
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
 from presim.errors import InputError
-from presim.files import MOST_DIGITS
 from presim.sources.kineto.events import Event, Profile, presim_argument
+from presim.system.files import MOST_DIGITS
 from presim.trace.signatures import (
     Attention,
     Copy,

@@ -6,8 +6,8 @@ import statistics
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.files import read_text
 from presim.studies.calibrate.log_lines import StepWork, times_in
+from presim.system.files import read_text
 
 
 def step_times_s(run: str, work: StepWork | None = None) -> list[float]:

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from presim.errors import InputError
-from presim.files import check_writable, write_file
 from presim.hardware import Cluster, catalogue
 from presim.hardware.codec import keys, to_key_unit, to_table
 from presim.hardware.schema import Sourced
+from presim.system.files import check_writable, write_file
 
 Part: TypeAlias = Literal["arithmetic", "memory", "nvlink", "network", "host"]
 WORDS: Mapping[Part, str] = {

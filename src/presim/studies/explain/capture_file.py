@@ -9,10 +9,10 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Point, key
+from presim.system.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
 
 _FORMAT = "presim-explain/1"
 
@@ -45,7 +45,7 @@ class NoCaptureFile:
 class CaptureFile:
     """A file with the reply of each captured point. Failures are not stored: another attempt may succeed."""
 
-    def __init__(self, path: Path, request: Request) -> None:
+    def __init__(self, path: Path, request: SearchRequest) -> None:
         check_writable(path)
         self._path, self._command = path, _digest(request)
         _read(path)
@@ -76,7 +76,7 @@ def _read(path: Path) -> list[_Line]:
     return file.captures
 
 
-def _digest(request: Request) -> str:
+def _digest(request: SearchRequest) -> str:
     """Digest of a command on a cluster: its words, the contents of files among them, and presim's version."""
     words = list(request.confirm_command)
     files = [digest_of(word) for word in words if names_file(word)]

@@ -10,17 +10,17 @@ import msgspec
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files.scratch import temporary_folder
 from presim.planner.confirm.capture import capture, check_command
 from presim.planner.knobs import field_of, fields, short
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.evaluator import placeholders
 from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Figures, Point, Trial, Value, format_value
-from presim.process.interrupts import caught
 from presim.result.explanation import Captured, Confirmation, Gain
 from presim.studies.explain.capture_file import CaptureFile, NoCaptureFile
+from presim.system.files.scratch import temporary_folder
+from presim.system.interrupts import caught
 
 Progress = Callable[[str], None]
 Take = Callable[[Point], tuple[str, Reply]]  # returns the name of the program that was captured, and the reply
@@ -113,7 +113,7 @@ def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions
 
 def confirm(
     captures: CaptureOptions,
-    request: Request,
+    request: SearchRequest,
     point: Point,
     candidates: Sequence[Candidate],
     progress: Progress,
@@ -162,15 +162,15 @@ def confirm(
     return Confirmation(by=program, step_time_s=baseline.figures.step_time_s, rows=rows, partial=stop.is_partial)
 
 
-def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> Request:
+def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> SearchRequest:
     """The request that captures are made with."""
-    return Request(
+    return SearchRequest(
         subject=subject, space=Space({}, {}), objectives=[], options=options, framework=captures.framework,
         confirm_command=list(captures.command),
     )  # fmt: skip
 
 
-def _capture(request: Request, folder: Path) -> Take:
+def _capture(request: SearchRequest, folder: Path) -> Take:
     numbers = iter(range(1_000_000))
 
     def take(point: Point) -> tuple[str, Reply]:

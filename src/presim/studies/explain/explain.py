@@ -14,10 +14,10 @@ from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
 from presim.evaluation.pipeline import Evaluation
 from presim.hardware.cluster import Cluster
-from presim.process.interrupts import caught
 from presim.result import Result
 from presim.result.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
 from presim.studies.explain.candidates import Candidate, neighbour_plans, simulation_candidates
+from presim.system.interrupts import caught
 
 Simulate = Callable[[EvaluationOptions], Result]
 Compose = Callable[[Plan], Result]

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, convert, decode_toml, read_text, shortened
-from presim.files.field_bounds import PerSecond, Ratio, Real, Seconds
+from presim.system.files import FormatError, convert, decode_toml, read_text, shortened
+from presim.system.files.field_bounds import PerSecond, Ratio, Real, Seconds
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from presim.files.field_docs import doc
 from presim.result import Result
 from presim.studies.gate.budgets import Budget
+from presim.system.files.field_docs import doc
 from presim.units import GIB, count, percent, seconds
 
 SCHEMA_VERSION = 1

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from presim.errors import ExitCode, InputError
-from presim.files import make_folder
-from presim.files.scratch import temporary_folder
-from presim.process.interrupts import caught
 from presim.report import json
 from presim.result import Result
 from presim.studies.gate.budgets import Budget
 from presim.studies.gate.check import SCHEMA_VERSION, Gate, Verdict, verdict
 from presim.studies.gate.child_command import run_child
+from presim.system.files import make_folder
+from presim.system.files.scratch import temporary_folder
+from presim.system.interrupts import caught
 
 Progress = Callable[[str], None]
 _LAST_LINES = 3

@@ -11,8 +11,8 @@ from presim.result import Result
 from presim.result.training import Assumption
 from presim.studies.projection.closed_form import best_interval, expected_s
 from presim.studies.projection.reliability import load_reliability
-from presim.studies.projection.request import Request
-from presim.studies.projection.simulation import Job
+from presim.studies.projection.request import ProjectionRequest
+from presim.studies.projection.simulation import TrainingRun
 from presim.units import three_digits
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -24,7 +24,7 @@ _CURVE = 41  # points of the curve of goodput over the interval
 class Facts:
     """The request completed with defaults."""
 
-    def __init__(self, result: Result, request: Request) -> None:
+    def __init__(self, result: Result, request: ProjectionRequest) -> None:
         self.result, self.request = result, request
         world = result.job.world_size
         report = load_reliability().named(request.failures)
@@ -40,12 +40,12 @@ class Facts:
         self.jitter = slowest_of(world, request.jitter)
         self.steps = 0
 
-    def job(self, step_s: float, steps: float) -> Job:
+    def job(self, step_s: float, steps: float) -> TrainingRun:
         """The job to simulate."""
         request, result = self.request, self.result
         self.steps = math.ceil(steps)
         replicas = result.throughput.data_parallel_ranks or 0
-        return Job(
+        return TrainingRun(
             work_s=self.steps * step_s,
             interval_s=self.interval_s,
             checkpoint_s=self.checkpoint_s,
@@ -58,7 +58,7 @@ class Facts:
             replicas=replicas if request.elastic else 0,
         )
 
-    def expected_days(self, job: Job) -> float:
+    def expected_days(self, job: TrainingRun) -> float:
         """Expected days by Daly's equation."""
         return expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s) / _DAY
 
@@ -69,7 +69,7 @@ class Facts:
         work_s = self.steps * step_s * self.jitter
         return expected_s(work_s, interval, self.checkpoint_s, self.restart_s, mtbf_s) / _DAY
 
-    def curve(self, job: Job) -> list[tuple[float, float]]:
+    def curve(self, job: TrainingRun) -> list[tuple[float, float]]:
         """Goodput over the interval in seconds, from a tenth to ten times the best interval."""
         points = []
         for index in range(_CURVE):
@@ -78,7 +78,7 @@ class Facts:
             points.append((interval, 1 / slowdown))
         return points
 
-    def assumptions(self, job: Job, gpu: Gpu) -> list[Assumption]:
+    def assumptions(self, job: TrainingRun, gpu: Gpu) -> list[Assumption]:
         """Everything that is assumed rather than predicted."""
         request, report = self.request, load_reliability().named(self.request.failures)
         user_source = "given"

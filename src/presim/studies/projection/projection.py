@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.process import budgets
-from presim.process.interrupts import caught
 from presim.result import Result
 from presim.result.training import SCHEMA_VERSION, Projection, Spread
 from presim.studies.projection.closed_form import daly_interval, expected_s, young_interval
 from presim.studies.projection.facts import Facts, node_watts
-from presim.studies.projection.request import Request, check
-from presim.studies.projection.simulation import MAX_FAILURES, Job, NeverEndsError, Spent, train
+from presim.studies.projection.request import ProjectionRequest, check
+from presim.studies.projection.simulation import MAX_FAILURES, NeverEndsError, Spent, TrainingRun, train
+from presim.system import budgets
+from presim.system.interrupts import caught
 
 _HOUR, _DAY = 3600.0, 86400.0
 _RUN_SIMULATED_S, _FAILURE_SIMULATED_S = 2e-5, 8e-6  # measured with 31,000 failures on a core of an Intel Xeon
@@ -22,7 +22,12 @@ _ENDLESS_FACTOR = 100.0  # multiple of the work at which a run counts as endless
 
 
 def project(
-    result: Result, request: Request, gpu: Gpu, *, budget: budgets.Budget | None = None, keeps_finished: bool = False
+    result: Result,
+    request: ProjectionRequest,
+    gpu: Gpu,
+    *,
+    budget: budgets.Budget | None = None,
+    keeps_finished: bool = False,
 ) -> Projection:
     """Project a training run with a token budget on the cluster of a result.
 
@@ -92,7 +97,7 @@ _NOT_MODELLED = [
 ]
 
 
-def _cut_short(runs: Sequence[Spent], request: Request) -> list[str]:
+def _cut_short(runs: Sequence[Spent], request: ProjectionRequest) -> list[str]:
     """What the figures lack where an interrupt left fewer simulated trainings than were asked for."""
     return [f"Only {len(runs)} of {request.runs} trainings were simulated."] if len(runs) < request.runs else []
 
@@ -110,7 +115,7 @@ def _steady(result: Result) -> tuple[float, float]:
     return step_s, tokens_per_s
 
 
-def _check_work(job: Job, runs: int, budget: budgets.Budget | None) -> None:
+def _check_work(job: TrainingRun, runs: int, budget: budgets.Budget | None) -> None:
     """Raise if failures leave almost no progress, or if so many would be simulated that it takes too long."""
     total_s = expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s)
     if total_s > _ENDLESS_FACTOR * job.work_s:
@@ -121,14 +126,14 @@ def _check_work(job: Job, runs: int, budget: budgets.Budget | None) -> None:
     budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
 
 
-def _train(job: Job, seed: int) -> Spent:
+def _train(job: TrainingRun, seed: int) -> Spent:
     try:
         return train(job, seed)
     except NeverEndsError as error:
         raise _endless_error(job) from error
 
 
-def _endless_error(job: Job) -> InputError:
+def _endless_error(job: TrainingRun) -> InputError:
     return InputError(
         f"with a failure every {job.mtbf_s / 60:.1f} minutes, restarts of {job.restart_s:g} s and checkpoints of "
         f"{job.checkpoint_s:g} s the training does not end; write checkpoints faster or restart faster"

@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
-from presim.files import decode_toml, read_text
-from presim.files.field_bounds import PositiveRatio, Share
+from presim.system.files import decode_toml, read_text
+from presim.system.files.field_bounds import PositiveRatio, Share
 
 _DATA = Path(__file__).with_name("reliability.toml")
 GpuHours = Annotated[float, msgspec.Meta(ge=1, le=1e12)]

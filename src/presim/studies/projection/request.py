@@ -9,7 +9,7 @@ from presim.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class ProjectionRequest:
     """The token budget and the cluster's reliability; None: a default that the result names."""
 
     tokens: float
@@ -28,7 +28,7 @@ class Request:
     seed: int = 0
 
 
-def check(request: Request) -> None:
+def check(request: ProjectionRequest) -> None:
     """Check the ranges of the request's numbers.
 
     Raises:

@@ -10,7 +10,7 @@ MAX_FAILURES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class TrainingRun:
     """A training run; times in seconds."""
 
     work_s: float  # steps without failures and checkpoints
@@ -49,7 +49,7 @@ class NeverEndsError(Exception):
     """Failures occur faster than progress."""
 
 
-def train(job: Job, seed: int) -> Spent:
+def train(job: TrainingRun, seed: int) -> Spent:
     """Simulate one training run; the same seed gives the same result.
 
     Raises:
@@ -69,7 +69,7 @@ def train(job: Job, seed: int) -> Spent:
 class _Run:
     """One run. Work counts when a checkpoint contains it, or at the end."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingRun) -> None:
         self.job = job
         self.now_s = self.done_s = self.checkpoints_s = self.lost_s = 0.0
         self.restarts_s = self.waiting_s = self.slower_s = 0.0

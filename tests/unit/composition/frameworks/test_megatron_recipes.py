@@ -60,10 +60,10 @@ def test_what_the_user_says_is_not_overridden() -> None:
     recipe = chosen("llama3-8b", "h100-sxm", "fp8-current", 8)
     assert recipe is not None
     plan = Plan(sequence=8192)
-    assert "model.recompute_granularity=full" in recipe.overrides(plan, (), ())
-    assert not [field for field in recipe.overrides(plan, {"recompute"}, ()) if "recompute" in field]
+    assert "model.recompute_granularity=full" in recipe.settings_beside(plan, (), ())
+    assert not [field for field in recipe.settings_beside(plan, {"recompute"}, ()) if "recompute" in field]
     overrides = ("model.recompute_granularity=selective",)
-    assert not [field for field in recipe.overrides(plan, (), overrides) if "recompute" in field]
+    assert not [field for field in recipe.settings_beside(plan, (), overrides) if "recompute" in field]
 
 
 def test_a_graph_of_the_whole_iteration_is_no_setting_but_a_property() -> None:
@@ -73,10 +73,10 @@ def test_a_graph_of_the_whole_iteration_is_no_setting_but_a_property() -> None:
     assert recipe.groups_mlp(())
     assert not recipe.is_whole_graph(("model.cuda_graph_impl=none",))
     assert not recipe.groups_mlp(("model.use_transformer_engine_op_fuser=false",))
-    fields = recipe.overrides(Plan(sequence=4096, expert=8), (), ())
+    fields = recipe.settings_beside(Plan(sequence=4096, expert=8), (), ())
     assert not [field for field in fields if "cuda_graph" in field]
     assert "model.moe_flex_dispatcher_backend=hybridep" in fields
-    assert not [field for field in recipe.overrides(Plan(sequence=4096), (), ()) if "dispatcher" in field]
+    assert not [field for field in recipe.settings_beside(Plan(sequence=4096), (), ()) if "dispatcher" in field]
 
 
 def test_adapters_have_recipes_of_their_own() -> None:
@@ -85,8 +85,8 @@ def test_adapters_have_recipes_of_their_own() -> None:
     recipe = recipe_for(config, "h100-sxm", "fp8-current", plan, 8, "lora")
     assert recipe is not None
     assert recipe.recipe == "llama3_70b_peft_8gpu_h100_fp8cs"
-    assert "peft.target_modules=[linear_qkv]" in recipe.overrides(plan, (), ("peft=lora",))
-    assert not [field for field in recipe.overrides(plan, (), ("peft.dim=4",)) if field.startswith("peft.dim")]
+    assert "peft.target_modules=[linear_qkv]" in recipe.settings_beside(plan, (), ("peft=lora",))
+    assert not [field for field in recipe.settings_beside(plan, (), ("peft.dim=4",)) if field.startswith("peft.dim")]
     other_recipe = recipe_for(config, "h100-sxm", "fp8-current", plan, 8)
     assert other_recipe is not None
     assert not other_recipe.adapters

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from presim.composition.launch_files.hugging_face import accelerate, deepspeed
-from presim.composition.launch_files.launch_job import Job
+from presim.composition.launch_files.launch_job import LaunchJob
 from presim.composition.launch_files.megatron import files as megatron
 from presim.composition.launch_files.shapes import shapes
 from presim.composition.launch_files.torchtitan import files as torchtitan
@@ -31,8 +31,8 @@ LLAMA: dict[str, Any] = {
 }
 
 
-def job(plan: Plan, **config: Any) -> Job:
-    return Job(config={**LLAMA, **config}, plan=plan, nodes=2, gpus_per_node=4)
+def job(plan: Plan, **config: Any) -> LaunchJob:
+    return LaunchJob(config={**LLAMA, **config}, plan=plan, nodes=2, gpus_per_node=4)
 
 
 def options(text: str) -> dict[str, str]:

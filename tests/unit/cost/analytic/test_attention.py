@@ -12,10 +12,10 @@ from presim import hardware
 from presim.cost.analytic import attention
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
+from presim.studies.validation.cases import Case
+from presim.studies.validation.operators import OPERATORS, signature_of
+from presim.studies.validation.tables import read_table
 from presim.trace.signatures import Attention
-from presim.validation.cases import Case
-from presim.validation.operators import OPERATORS, signature_of
-from presim.validation.tables import read_table
 
 PAPERS = Path(__file__).parents[4] / "validation" / "papers"
 PUBLISHED, CUDNN = PAPERS / "attention.csv", PAPERS / "cudnn.csv"

@@ -11,7 +11,7 @@ import pytest
 from presim.planner.answer.page import render
 from presim.planner.answer.table import write
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.study import Answer, Confirmation, Confirmed
@@ -22,7 +22,7 @@ from support.searching import figures
 @pytest.fixture
 def found() -> Answer:
     space = Space({"tensor": (1, 2, 4, 8, 16), "nodes": (1,)}, {"sequence": 4096})
-    request = Request(
+    request = SearchRequest(
         subject="<model>", space=space, objectives=[OBJECTIVES["step_time"], OBJECTIVES["memory_headroom"]]
     )
     one, two, four, eight, sixteen = space

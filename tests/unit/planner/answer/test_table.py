@@ -9,7 +9,7 @@ from rich.console import Console
 
 from presim.planner.answer.table import write
 from presim.planner.objectives import OBJECTIVES, Work
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.study import Answer
@@ -30,7 +30,7 @@ KNOBS: dict[str, tuple[Value, ...]] = {
 
 
 def searched(objective: str = "step_time") -> Answer:
-    request = Request(subject="model", space=Space(KNOBS, {"sequence": 64}), objectives=[OBJECTIVES[objective]])
+    request = SearchRequest(subject="model", space=Space(KNOBS, {"sequence": 64}), objectives=[OBJECTIVES[objective]])
     points = [next(iter(request.space)), list(request.space)[-1]]
     trials = [
         Trial(number=number, point=point, fate="priced", figures=figures(1.0 + number, joules=500.0))
@@ -66,7 +66,7 @@ def test_with_room_every_figure_is_there() -> None:
 
 
 def test_a_lone_plan_is_better_than_none() -> None:
-    request = Request(subject="model", space=Space({"tensor": (1, 2)}, {}), objectives=[OBJECTIVES["step_time"]])
+    request = SearchRequest(subject="model", space=Space({"tensor": (1, 2)}, {}), objectives=[OBJECTIVES["step_time"]])
     trials = [
         Trial(number=0, point={"tensor": 1}, fate="priced", figures=figures()),
         Trial(number=1, point={"tensor": 2}, fate="priced", figures=figures(headroom_gib=-1)),
@@ -79,7 +79,9 @@ def test_a_lone_plan_is_better_than_none() -> None:
 
 
 def test_a_failed_trial_is_shown_with_its_own_words() -> None:
-    request = Request(subject="command", space=Space({"tensor": (1, 8)}, {}), objectives=[OBJECTIVES["step_time"]])
+    request = SearchRequest(
+        subject="command", space=Space({"tensor": (1, 8)}, {}), objectives=[OBJECTIVES["step_time"]]
+    )
     trials = [
         Trial(number=0, point={"tensor": 1}, fate="priced", figures=figures()),
         Trial(number=1, point={"tensor": 8}, fate="failed", words="12 heads are not divided by 8"),

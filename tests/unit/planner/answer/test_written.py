@@ -10,7 +10,7 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.planner.answer.written import write
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.trials.evaluator import plan
@@ -18,8 +18,8 @@ from presim.planner.trials.trial import Trial
 from support.searching import figures
 
 
-def request(space: Space, *command: str) -> Request:
-    return Request(
+def request(space: Space, *command: str) -> SearchRequest:
+    return SearchRequest(
         subject="llama 70b",
         space=space,
         objectives=[OBJECTIVES["step_time"]],

@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.planner.confirm.capture import check_command
 from presim.planner.confirm.ranking import confirm
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.study import Answer
@@ -25,13 +25,13 @@ SPACE = Space({"tensor": (1, 2, 4, 8)}, {"sequence": 64})
 
 def confirmed(composed: list[float], captured: dict[int, Reply], objective: str = "step_time", most: int = 3) -> Answer:
     """With step times by number."""
-    request = Request(subject="model", space=SPACE, objectives=[OBJECTIVES[objective]], confirm=most)
+    request = SearchRequest(subject="model", space=SPACE, objectives=[OBJECTIVES[objective]], confirm=most)
     trials = [
         Trial(number=number, point=point, fate="priced", figures=figures(composed[number]))
         for number, point in enumerate(SPACE)
     ]
 
-    def take(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+    def take(request: SearchRequest, trial: Trial, folder: Path) -> tuple[str, Reply]:
         return "torchtitan", captured[trial.number]
 
     return confirm(request, answer(request, trials), run_capture=take)
@@ -53,7 +53,7 @@ def test_plans_are_ranked_by_captures_and_the_rest_follows() -> None:
 
 
 def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path: Path) -> None:
-    request = Request(
+    request = SearchRequest(
         subject="model",
         space=SPACE,
         objectives=[OBJECTIVES["step_time"]],
@@ -64,7 +64,7 @@ def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path
     trials = [Trial(number=n, point=point, fate="priced", figures=figures(1.0 + n)) for n, point in enumerate(SPACE)]
     taken: list[int] = []
 
-    def take(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+    def take(request: SearchRequest, trial: Trial, folder: Path) -> tuple[str, Reply]:
         taken.append(trial.number)
         return "torchtitan", Reply(fate="failed", words="it broke") if trial.number == 1 else priced(3.0 - trial.number)
 

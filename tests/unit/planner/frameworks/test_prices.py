@@ -12,7 +12,7 @@ from presim.planner.frameworks import choice
 from presim.planner.frameworks.choice import PlanBlocks, PlansToCapture, choose
 from presim.planner.frameworks.prices import merged, replies_of
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import answer
 from presim.planner.space import Space
 from presim.planner.study import Answer
@@ -24,10 +24,10 @@ SPACE = Space({"tensor": (1, 2, 4, 8)}, {"sequence": 64})
 POINTS = list(SPACE)
 
 
-def request(plans: int = 3) -> Request:
+def request(plans: int = 3) -> SearchRequest:
     trainer = Trainer(model="model", framework="megatron")
     objectives = [OBJECTIVES["step_time"]]
-    return Request(subject="model", space=SPACE, objectives=objectives, trainer=trainer, framework_plans=plans)
+    return SearchRequest(subject="model", space=SPACE, objectives=objectives, trainer=trainer, framework_plans=plans)
 
 
 def composed(step_times_s: Sequence[float], lacking_gib: Sequence[float] = (0, 0, 0, 0)) -> Answer:

@@ -13,7 +13,7 @@ import pytest
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.of_command import request_for_command
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.spaces.expression import Expression
@@ -27,11 +27,11 @@ LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_bat
 TORCHRUN = ["torchrun", "--nnodes", "2", "--nproc-per-node", "8", "pretrain_gpt.py"]
 
 
-def asked(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
+def asked(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> SearchRequest:
     return request_for_command(TORCHRUN, SearchOptions(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
 
 
-def broken(request: Request, point: Point) -> list[str]:
+def broken(request: SearchRequest, point: Point) -> list[str]:
     return [words for rule in request.rules if (words := rule.broken(point))]
 
 

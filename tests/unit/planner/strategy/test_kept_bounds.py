@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.bounds import Bound
 from presim.planner.strategy.kept_bounds import KeptBounds
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 
 BOUNDS = {
     "tensor=1": Bound(1.5, 1 << 30, 80 << 30, 4096.0, 8, "h100-sxm"),
@@ -27,14 +27,14 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def kept(degrees: tuple[int, ...] = (1, 2), passes: tuple[str, ...] = ("none",), gpu: str = "h100-sxm") -> KeptBounds:
     options = {"gpu": gpu, "nodes": 1}
-    request = Request(
+    request = SearchRequest(
         subject="model",
         space=Space({"tensor": degrees, "passes": passes}, {"sequence": 64}),
         objectives=[OBJECTIVES["step_time"]],
         options=options,
         graph=b"graph",
     )
-    return KeptBounds(request, Evaluator(Job(graph=b"graph", options=options)))
+    return KeptBounds(request, Evaluator(Subject(graph=b"graph", options=options)))
 
 
 def test_kept_bounds_are_found_by_an_equal_request_only() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.loop import Evaluation, NoStore, evaluate_all_points
 from presim.planner.strategy.prune import NoPruning
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point, Trial
 from presim.planner.trials.workers import Workers
 from support.searching import InProcess, figures
@@ -20,8 +20,8 @@ def reply(point: Point) -> Reply:
     return Reply(fate="priced", figures=figures(1 / int(point["tensor"]) + int(point["micro_batch"])))
 
 
-def request(**more: object) -> Request:
-    return Request(  # type: ignore[arg-type]
+def request(**more: object) -> SearchRequest:
+    return SearchRequest(  # type: ignore[arg-type]
         **{
             "subject": "model",
             "space": Space({"tensor": (1, 2, 3, 4), "micro_batch": tuple(range(1, 30))}, {"sequence": 64}),
@@ -61,13 +61,13 @@ def test_a_budget_that_is_spent_leaves_the_rest_open() -> None:
 
 def test_a_worker_answers_with_the_words_of_what_fails_and_another_takes_its_place() -> None:
     """Processes of their own: one without a model to compose fails in words, point after point."""
-    with Workers(Job(options={"gpu": "h100-sxm"}), 2) as workers:
+    with Workers(Subject(options={"gpu": "h100-sxm"}), 2) as workers:
         replies = dict(workers.evaluate([{"sequence": 64, "tensor": degree} for degree in (1, 2, 3)]))
     assert sorted(replies) == [0, 1, 2]
     assert all(reply.fate == "failed" and reply.words for reply in replies.values())
 
 
 def test_a_value_that_a_plan_cannot_have_is_illegal_in_words() -> None:
-    reply = Evaluator(Job(options={"gpu": "h100-sxm"})).evaluate({"sequence": 64, "recompute": "half"})
+    reply = Evaluator(Subject(options={"gpu": "h100-sxm"})).evaluate({"sequence": 64, "recompute": "half"})
     assert reply.fate in ("illegal", "failed")
     assert reply.words

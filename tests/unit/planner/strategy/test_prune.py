@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from presim.composition.graph.take import open_graph
 from presim.planner.objectives import OBJECTIVES, Constraints, Work
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.bounds import Bounds
 from presim.planner.strategy.legal import illegal_reason
@@ -23,7 +23,7 @@ from presim.planner.strategy.loop import Evaluation, NoStore, evaluate_all_point
 from presim.planner.strategy.prune import LOSSLESS, NoPruning, RulePruner
 from presim.planner.study import ranked
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point, Trial, key
 from support.searching import InProcess
 
@@ -73,7 +73,7 @@ def graph() -> bytes:
 
 @functools.cache
 def evaluator(*prune: str) -> Evaluator:
-    return Evaluator(Job(graph=graph(), prune=list(prune)))
+    return Evaluator(Subject(graph=graph(), prune=list(prune)))
 
 
 @functools.cache
@@ -93,7 +93,7 @@ class Finished(NoStore):
 
 
 def search(space: Space, objective: str, *, prune: bool, store: NoStore | None = None) -> list[Trial]:
-    request = Request(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
+    request = SearchRequest(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
     workers = InProcess(lambda point: reply(json.dumps(point, sort_keys=True)))
     evaluation = Evaluation(request, workers, store or NoStore(), lambda text: None)  # type: ignore[arg-type]
     bounds = Bounds(evaluator())
@@ -216,9 +216,9 @@ def test_on_groups_of_nodes_bounds_hold_and_pruning_keeps_the_optimum(tmp_path: 
     """Eight H100 and 16 A100 of 40 GB: the bound of a kind of node alone would be too high or too low."""
     (tmp_path / "mixed.toml").write_text(MIXED)
     options = {"cluster": str(tmp_path / "mixed.toml")}
-    judge = Evaluator(Job(graph=graph(), options=options))
+    judge = Evaluator(Subject(graph=graph(), options=options))
     bounds, objective = Bounds(judge), OBJECTIVES["step_time"]
-    request = Request(subject="llama", space=ON_GROUPS, objectives=[objective], options=options)
+    request = SearchRequest(subject="llama", space=ON_GROUPS, objectives=[objective], options=options)
     found = {}
     for name in ("none", "lossless"):
         rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), ON_GROUPS.varied)

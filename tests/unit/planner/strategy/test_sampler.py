@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.loop import Evaluation, NoStore
 from presim.planner.strategy.prune import NoPruning
@@ -26,7 +26,7 @@ def reply(point: Point) -> Reply:
 
 
 def trials(sampler: str, count: int = 48, *, backwards: bool = False, seed: int = 3) -> list[Trial]:
-    request = Request(
+    request = SearchRequest(
         subject="command",
         command=["{a}"],
         space=SPACE,

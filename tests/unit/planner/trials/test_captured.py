@@ -10,7 +10,7 @@ import pytest
 
 from presim.planner.trials.captured import MADE, name_of_capture
 from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Job, Reply
+from presim.planner.trials.job import Reply, Subject
 from support.searching import figures
 
 WORDS = ["torchrun", "--nproc-per-node", "8", "train.py", "--config=run.toml", "--tp", "2"]
@@ -86,7 +86,7 @@ def test_an_equal_command_is_captured_once_and_a_failed_one_again(
         return Reply(fate="failed", words="3 is odd") if fails else Reply(fate="priced", figures=figures())
 
     monkeypatch.setattr(Evaluator, "_run", run)
-    job = Job(command=["python", "train.py", "--tp", "{tp}"], options=OPTIONS)
+    job = Subject(command=["python", "train.py", "--tp", "{tp}"], options=OPTIONS)
     for tp in (2, 2, 3, 3, 4):
         Evaluator(job).evaluate({"tp": tp})
     assert [words[-1] for words in ran] == ["2", "3", "3", "4"]

@@ -9,24 +9,24 @@ import pytest
 
 from presim.errors import ExitCode
 from presim.planner.trials import process
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 from presim.planner.trials.worker import _Points, send
 
 
 def test_an_idle_process_ends_by_itself() -> None:
-    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    worker = process.start(Subject(options={"gpu": "h100-sxm"}))
     process.end([worker])
     assert worker.returncode == ExitCode.STANDS
 
 
 def test_a_process_without_grace_is_killed() -> None:
-    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    worker = process.start(Subject(options={"gpu": "h100-sxm"}))
     process.end([worker], grace_s=0.0)
     assert worker.returncode is not None
 
 
 def test_a_process_that_died_gives_no_reply() -> None:
-    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    worker = process.start(Subject(options={"gpu": "h100-sxm"}))
     worker.kill()
     worker.wait()
     assert process.ask(worker, {"tensor": 1}) is None

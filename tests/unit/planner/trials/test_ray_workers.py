@@ -14,10 +14,10 @@ import pytest
 
 from presim.errors import InputError
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import run
 from presim.planner.space import Space
-from presim.planner.trials.job import Job
+from presim.planner.trials.job import Subject
 from presim.planner.trials.ray_workers import RayWorkers
 from support.models import llama
 
@@ -35,9 +35,9 @@ def address() -> Iterator[str]:
     cluster.shutdown()
 
 
-def request(study: Path) -> Request:
+def request(study: Path) -> SearchRequest:
     graph, objective = msgspec.msgpack.encode(llama()), OBJECTIVES["step_time"]
-    return Request(
+    return SearchRequest(
         subject="llama",
         space=SPACE,
         objectives=[objective],
@@ -83,7 +83,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(protocol: str) -> No
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"{protocol}127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(InputError) as error, RayWorkers(Job(), address):
+        with pytest.raises(InputError) as error, RayWorkers(Subject(), address):
             pass
     assert str(error.value) == (
         f"no Ray cluster at {address} accepts this search ([Errno 111] Connection refused); start one with `ray start "

@@ -12,7 +12,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.trials.storage import NAME, open_study
 from presim.planner.trials.trial import Trial
@@ -21,8 +21,10 @@ from support.searching import figures
 SPACE = Space({"tensor": (1, 2, 4), "reshard": (True, False), "recompute": ("none", "full")}, {"sequence": 64})
 
 
-def request(study: object) -> Request:
-    return Request(subject="model", space=SPACE, objectives=[OBJECTIVES["step_time"]], graph=b"graph", study=str(study))
+def request(study: object) -> SearchRequest:
+    return SearchRequest(
+        subject="model", space=SPACE, objectives=[OBJECTIVES["step_time"]], graph=b"graph", study=str(study)
+    )
 
 
 def trials() -> list[Trial]:

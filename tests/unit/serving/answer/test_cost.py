@@ -6,7 +6,7 @@ import pytest
 
 from presim.hardware.choose import choose_cluster
 from presim.hardware.power import shares
-from presim.serving.answer.cost import Prices, cost, sentence
+from presim.serving.answer.cost import Prices, cost_of, sentence
 from presim.serving.deployments.deployment import Deployment, Prediction, predict
 from presim.serving.model import find
 from presim.serving.plan import Plan
@@ -21,25 +21,25 @@ def prediction() -> Prediction:
 
 
 def test_power_is_between_idle_and_the_highest_share(prediction: Prediction) -> None:
-    found = cost(prediction, Prices())
+    cost = cost_of(prediction, Prices())
     lowest = 700 * (shares()["idle"].share + shares()["node"].share)
-    assert lowest < found["watts"] < 700 * (shares()["compute"].share + shares()["node"].share)
-    low, high = found["kWh_per_million_output_tokens_range"]
-    assert low < found["kWh_per_million_output_tokens"] < high
+    assert lowest < cost.watts < 700 * (shares()["compute"].share + shares()["node"].share)
+    low, high = cost.kWh_per_million_output_tokens_range
+    assert low < cost.kWh_per_million_output_tokens < high
     rate = prediction.figures["output_throughput"]
-    assert found["kWh_per_million_output_tokens"] == pytest.approx(found["watts"] / rate / 3.6)
+    assert cost.kWh_per_million_output_tokens == pytest.approx(cost.watts / rate / 3.6)
 
 
 def test_money_is_hours_times_price(prediction: Prediction) -> None:
-    found = cost(prediction, Prices(gpu_hour=2.5, kwh=0.1))
+    cost = cost_of(prediction, Prices(gpu_hour=2.5, kwh=0.1))
     hours = 1e6 / prediction.figures["output_throughput"] / 3600
-    assert found["money_per_million_output_tokens"] == pytest.approx(2.5 * hours)
-    energy = found["kWh_per_million_output_tokens"]
-    assert found["energy_money_per_million_output_tokens"] == pytest.approx(0.1 * energy)
-    assert f"{2.5 * hours:.3g} for the GPUs" in sentence(found)
+    assert cost.money_per_million_output_tokens == pytest.approx(2.5 * hours)
+    energy = cost.kWh_per_million_output_tokens
+    assert cost.energy_money_per_million_output_tokens == pytest.approx(0.1 * energy)
+    assert f"{2.5 * hours:.3g} for the GPUs" in sentence(cost)
 
 
 def test_without_prices_there_is_no_money(prediction: Prediction) -> None:
-    found = cost(prediction, Prices())
-    assert found["money_per_million_output_tokens"] is None
-    assert "for the GPUs" not in sentence(found)
+    cost = cost_of(prediction, Prices())
+    assert cost.money_per_million_output_tokens is None
+    assert "for the GPUs" not in sentence(cost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim import constants as calibration
+from presim.hardware import constants as calibration
 from presim.serving.answer.intervals import intervals
 
 

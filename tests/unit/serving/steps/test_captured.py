@@ -14,7 +14,7 @@ from presim.serving.drafting import drafting_of
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm, gpu_arguments
-from presim.serving.steps.captured import Captured, Sample, attention_of, check, host_of, tables, with_captured
+from presim.serving.steps.captured import CapturedSteps, Sample, attention_of, check, host_of, tables, with_captured
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 
@@ -108,7 +108,7 @@ def test_host_time_is_a_line_over_sequences() -> None:
 def test_the_result_says_where_steps_are_from_and_how_far_off() -> None:
     held = dataclasses.replace(sample((256,) * 9), held_out=True)
     wrong = dataclasses.replace(held, waits_ns=held.waits_ns / 1.25)
-    made = with_captured(engine(), Captured((*FITTED, held, held, wrong), {"measured": 1.0}, 0.03, "from there"))
+    made = with_captured(engine(), CapturedSteps((*FITTED, held, held, wrong), {"measured": 1.0}, 0.03, "from there"))
     assert made.steps == {
         "source": "from there",
         "fitted_batches": 7,
@@ -155,7 +155,7 @@ def test_a_drafter_s_passes_are_added_to_the_target_s_captured_steps(method: str
         dataclasses.replace(PLAN, drafting=drafting_of(method, 3, 0.7, None)),
         target.cluster,
     )
-    captured = Captured(tuple(FITTED), {}, 0.1, "captured here")
+    captured = CapturedSteps(tuple(FITTED), {}, 0.1, "captured here")
     alone, both = with_captured(target, captured), with_captured(drafts, captured)
     assert alone.steps is not None
     assert both.steps is not None
@@ -197,8 +197,8 @@ def test_experts_that_ranks_share_are_composed() -> None:
     """Their time is taken out of the captured steps, and both sides of a check leave it out."""
     shared = build(find("qwen3-30b-a3b"), SHARED, choose_cluster(gpu="h100-sxm"))
     samples = [dataclasses.replace(one, experts_ns=0.5 * (one.device_ns - one.head_ns)) for one in FITTED]
-    found = with_captured(shared, Captured(tuple(samples), {}, 0.1, "captured here"))
-    whole = with_captured(shared, Captured(tuple(FITTED), {}, 0.1, "captured here"))
+    found = with_captured(shared, CapturedSteps(tuple(samples), {}, 0.1, "captured here"))
+    whole = with_captured(shared, CapturedSteps(tuple(FITTED), {}, 0.1, "captured here"))
     assert found.steps is not None
     assert str(found.steps["source"]).endswith(
         "the experts that 4 data-parallel ranks share and their exchange composed"
@@ -264,7 +264,7 @@ def test_a_stage_s_captured_steps_have_the_message_to_the_next_one() -> None:
     plan = dataclasses.replace(PLAN, pp=2)
     one = build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
     alone = dataclasses.replace(one, plan=dataclasses.replace(plan, pp=1))
-    captured = Captured(tuple(FITTED), {}, 0.1, "captured here", blocks=77)
+    captured = CapturedSteps(tuple(FITTED), {}, 0.1, "captured here", blocks=77)
     steps, without = with_captured(one, captured), with_captured(alone, captured)
     extra = steps.times.token_ns - without.times.token_ns
     assert (extra > 0).all()

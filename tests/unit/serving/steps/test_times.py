@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from presim.composition.models.layers import Layer
 from presim.cost.measured import table
 from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
-from presim.models.layers import Layer
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.kept import model_token_bytes, token_bytes
 from presim.serving.model import find, names

@@ -9,12 +9,12 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
-from presim.process.budgets import Budget
 from presim.result import Result
 from presim.result.training import Projection
 from presim.studies.projection.projection import project
 from presim.studies.projection.reliability import load_reliability
-from presim.studies.projection.request import Request
+from presim.studies.projection.request import ProjectionRequest
+from presim.system.budgets import Budget
 from presim.trace.job import Job
 from support import workloads
 
@@ -45,7 +45,7 @@ def large(result: Result, gpus: int, step_s: float, tokens: float) -> Result:
 
 
 def projected(result: Result, **request: object) -> Projection:
-    return project(result, msgspec.convert({"tokens": 1e12, "runs": 40, **request}, Request), GPU)
+    return project(result, msgspec.convert({"tokens": 1e12, "runs": 40, **request}, ProjectionRequest), GPU)
 
 
 def test_llama_3_s_interruptions_and_goodput_are_reproduced(result: Result) -> None:
@@ -136,7 +136,7 @@ def test_published_rates_match_the_reports() -> None:
 
 
 def test_the_budget_decides_how_many_trainings_may_be_simulated(result: Result) -> None:
-    request = Request(tokens=1e12, runs=40)
+    request = ProjectionRequest(tokens=1e12, runs=40)
     with pytest.raises(InputError, match=r"^40 runs with .*: use at most \d+, or raise --budget, e\.g\. --budget 2h$"):
         project(result, request, GPU, budget=Budget(seconds=1e-4))
     assert project(result, request, GPU, budget=Budget(seconds=10.0)).partial is False

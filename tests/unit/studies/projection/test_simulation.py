@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from presim.studies.projection import simulation
 from presim.studies.projection.closed_form import best_interval, daly_interval, expected_s, young_interval
-from presim.studies.projection.simulation import Job, NeverEndsError, train
+from presim.studies.projection.simulation import NeverEndsError, TrainingRun, train
 
 DAY = 86400.0
-JOB = Job(
+JOB = TrainingRun(
     work_s=20 * DAY, interval_s=1800.0, checkpoint_s=60.0, restart_s=600.0, mtbf_s=3 * 3600.0, nodes=2048
 )  # fmt: skip
 

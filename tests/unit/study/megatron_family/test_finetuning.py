@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.megatron_family.finetuning import adapters, completed, halves_state, packed
 
 BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}

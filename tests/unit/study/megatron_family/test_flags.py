@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family.flags import fields_of, flags_of, refuse_unknown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.megatron_family.recipe import recipe_of, refuse_other_families
 
 ROW = {"id": "x", "framework": "Megatron-LM", "gpu": "H100 SXM 80GB", "n_gpus": "8", "model": "Llama2-7B"}

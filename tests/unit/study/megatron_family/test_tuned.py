@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.megatron_family.tuned import (
     completed,
     is_tuned,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.cases import Case
+from presim.studies.validation.cases import Case
 from presim_study.megatron_family import tuned, tuned_experts
 
 ROW = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "model": "GPT OSS 120B", "precision": "MXFP8"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from presim.validation.cases import CannotBuildError, Case
+from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.plan import Plan, Repeats
 from presim_study.planners import plan
 

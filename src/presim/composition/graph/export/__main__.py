@@ -16,7 +16,7 @@ from presim.composition.graph.export.models import from_config, from_factory, sh
 from presim.composition.graph.export.step import record
 from presim.composition.graph.libraries import delta_rule, kernels, kimi_delta, mamba, selective_scan
 from presim.composition.graph.sizes import choose_witnesses
-from presim.files import decode_json, read_bytes, write_file
+from presim.system.files import decode_json, read_bytes, write_file
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names under which transformers looks for them
     "causal_conv1d_fn": mamba.causal_conv1d_fn,

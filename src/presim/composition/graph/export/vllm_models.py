@@ -18,8 +18,8 @@ import torch
 
 from presim.composition.graph.export import vllm_layers
 from presim.composition.graph.recording import Call
-from presim.files import decode_foreign_json, read_bytes, write_file
-from presim.files.scratch import temporary_folder
+from presim.system.files import decode_foreign_json, read_bytes, write_file
+from presim.system.files.scratch import temporary_folder
 
 PREFIX = "vllm:"
 _MEMORY = 80 << 30

@@ -24,8 +24,8 @@ from presim.cost.measured.importers import (
 )
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
-from presim.files import check_folder, digest_of, make_folder, read_text
-from presim.process.interrupts import caught
+from presim.system.files import check_folder, digest_of, make_folder, read_text
+from presim.system.interrupts import caught
 
 READERS: dict[str, ModuleType] = {
     "presim": own,

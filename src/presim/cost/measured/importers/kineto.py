@@ -14,8 +14,8 @@ from typing import Any
 
 from presim.cost.measured.rows import Measurement, possible
 from presim.errors import InputError
-from presim.files import MOST_DIGITS, decode_foreign_json, read_profile
 from presim.hardware import catalogue
+from presim.system.files import MOST_DIGITS, decode_foreign_json, read_profile
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Signature, Softmax
 

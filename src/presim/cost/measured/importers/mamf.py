@@ -11,8 +11,8 @@ from pathlib import Path
 
 from presim.cost.measured.importers.tables import Row, csv_rows, number
 from presim.cost.measured.rows import Measurement
-from presim.files import FormatError, decode_csv, read_text
 from presim.hardware import catalogue
+from presim.system.files import FormatError, decode_csv, read_text
 from presim.trace.signatures import Gemm
 
 _COLUMNS = {"accelerator", "dtype", "mamf_tflops", "best_shape_MxNxK"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from presim.cost.measured.importers.tables import Row, csv_rows, number
 from presim.cost.measured.rows import Measurement
-from presim.files import FormatError, decode_csv, read_text
 from presim.hardware import catalogue
+from presim.system.files import FormatError, decode_csv, read_text
 from presim.trace.signatures import Kernel
 
 _NAME, _GRID, _BLOCK = "Kernel Name", "Grid Size", "Block Size"

@@ -12,7 +12,7 @@ from typing import Any
 
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, read_bytes
+from presim.system.files import FormatError, decode_foreign_json, read_bytes
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 _GPUS = {"b200_bf16_ceperm": "b200", "a100_pcie": "a100-80gb-pcie"}

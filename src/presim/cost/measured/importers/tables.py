@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_csv, read_parquet, read_text
+from presim.system.files import FormatError, decode_csv, read_parquet, read_text
 
 T = TypeVar("T")
 Row = dict[str, Any]

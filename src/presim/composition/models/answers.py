@@ -1,0 +1,14 @@
+"""What the process that reads a model's code answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.composition.models.description import Model
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A description, or why there is none."""
+
+    model: Model | None = None
+    refusal: str = ""

@@ -1,0 +1,322 @@
+"""Types of a checkpoint's weights, read from its config's ``quantization_config`` as vLLM 0.33 reads it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from presim.composition.models.description import Checkpoint, Model
+from presim.composition.models.layers import Layer, Weight, WeightType
+
+Typed = Callable[[str], WeightType | None]  # by a module's name; None: 16 bits
+
+_QUANTISED = ("mixer", "dense", "shared", "experts", "beside")
+_LISTS = (
+    "modules_to_not_convert",
+    "ignored_layers",
+    "ignore",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+    "modules_to_not_quantize",
+)
+# Names under which checkpoints list a layer; a class in transformers may have another one.
+_PREFIXES = (
+    "model.layers", "model.language_model.layers", "language_model.model.layers", "language_model.layers",
+    "backbone.layers", "layers", "transformer.h",
+)  # fmt: skip
+_SPELLINGS = (  # of modules in transformers' classes, and in checkpoints whose tensors the classes rename
+    ("mlp.", "block_sparse_moe."), ("mlp.", "ffn."), ("self_attn.", "attn."), ("feed_forward.", "mlp."),
+    ("mlp.shared_experts.", "ffn.shared_experts."), ("mlp.experts.", "feed_forward.experts."),
+)  # fmt: skip
+# ModelOpt's names (its export module's QUANTIZATION_*)
+_MODELOPT: dict[str, WeightType] = {
+    "FP8": "fp8",
+    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
+    "FP8_PB_WO": "fp8-block",
+    "NVFP4": "fp4",
+    "NVFP4_AWQ": "fp4",
+    "W4A16_NVFP4": "fp4-only",
+    "W4A16_AWQ": "int4",
+    "MXFP4": "mxfp4",
+    "MXFP8": "fp8-block",
+    "INT8_SQ": "int8",
+    "W8A16": "int8-only",
+    "W8A8_SQ_PER_CHANNEL": "int8",
+}
+_NF4 = "Products of bitsandbytes' 4-bit weights are priced as those of GPTQ's."
+_MXFP8 = "Products of MXFP8 (factors for 32 elements) are priced as those of FP8 by blocks of 128."
+_PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
+_KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
+
+
+class UnknownTypes(Exception):
+    """A quantisation that presim does not price, as the end of a sentence that begins with the model's name."""
+
+
+def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert_type: str = "") -> Model:
+    """The model with the types of its checkpoint. ``expert_type``: what the config itself says of experts."""
+    if not quantization:
+        return model
+    try:
+        typed, method = _typed(quantization, expert_type)
+    except UnknownTypes as unknown:
+        return msgspec.structs.replace(model, checkpoint=Checkpoint(origin=file, problem=str(unknown)))
+    kinds: dict[Layer, int] = {}
+    order = []
+    types_by_kind: dict[tuple[int, tuple[WeightType, ...]], int] = {}
+    for index, kind in enumerate(model.order):
+        weights = model.kinds[kind].weights
+        types = tuple(_stored(weight, index, typed) for weight in weights)
+        if (kind, types) not in types_by_kind:
+            layer = msgspec.structs.replace(
+                model.kinds[kind],
+                weights=tuple(msgspec.structs.replace(weight, stored=stored) for weight, stored in zip(weights, types)),
+            )
+            types_by_kind[kind, types] = kinds.setdefault(layer, len(kinds))
+        order.append(types_by_kind[kind, types])
+    typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
+    notes = (*model.notes, *_approximations(quantization, method))
+    summary = msgspec.structs.replace(_summary(typed_model, method, file), cache=_cache(quantization, method))
+    return msgspec.structs.replace(typed_model, checkpoint=summary, notes=notes)
+
+
+def _cache(quantization: Mapping[str, Any], method: str) -> Literal["bf16", "fp8"]:
+    """The type of keys and values that vLLM 0.33 takes from a checkpoint (`get_kv_cache_quant_algo_string`)."""
+    scheme = quantization.get("kv_cache_scheme")
+    if method == "modelopt":
+        scheme = scheme or quantization.get("kv_cache_quant_algo")
+    elif method != "compressed-tensors":
+        return "bf16"
+    if isinstance(scheme, Mapping):
+        is_fp8 = scheme.get("num_bits") == 8 and scheme.get("type") == "float" and not scheme.get("dynamic")
+        return "fp8" if is_fp8 else "bf16"
+    return "fp8" if str(scheme).upper() == "FP8" else "bf16"
+
+
+def _approximations(quantization: Mapping[str, Any], method: str) -> Iterator[str]:
+    """Sentences about types that are priced as others."""
+    if method == "bitsandbytes" and not quantization.get("load_in_8bit"):
+        yield _NF4
+    layers = quantization.get("quantized_layers")
+    entries = [quantization, *(layers.values() if isinstance(layers, Mapping) else ())]
+    if any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
+        yield _MXFP8
+
+
+def _summary(model: Model, method: str, file: str) -> Checkpoint:
+    layers = model.counts()
+    plain = _commonest((weight, count) for layer, count in layers for weight in layer.weights if _is_plain(weight))
+    experts = _commonest(
+        (weight, count) for layer, count in layers for weight in layer.weights if weight.part == "experts"
+    )
+    return Checkpoint(plain or experts or "bf16", experts, method, f"{method} in {file}")
+
+
+def _is_plain(weight: Weight) -> bool:
+    return weight.part in ("mixer", "dense", "shared")
+
+
+def _commonest(weights: Iterable[tuple[Weight, int]]) -> WeightType | None:
+    """The type of most parameters."""
+    parameters: Counter[WeightType] = Counter()
+    for weight, count in weights:
+        parameters[weight.stored] += count * weight.elements
+    return parameters.most_common(1)[0][0] if parameters else None
+
+
+def _stored(weight: Weight, index: int, typed: Typed) -> WeightType:
+    if weight.part not in _QUANTISED:
+        return "bf16"
+    return typed(f"{index}.{weight.name.removesuffix('.weight')}") or "bf16"
+
+
+def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, str]:
+    """Types by module, and the method's name."""
+    algorithm = quantization.get("quant_algo") or quantization.get("moe_quant_algo")
+    method = str(quantization.get("quant_method") or ("modelopt" if algorithm else ""))
+    if quantization.get("quantized_layers") or str(algorithm).upper() == "MIXED_PRECISION":
+        return _mixed(quantization, expert_type), "modelopt"
+    reader = _METHODS.get(method.lower().removesuffix("_marlin"))
+    if reader is None:
+        raise UnknownTypes(
+            f"is quantised by {method or 'an unnamed method'}, which presim does not price ({_KNOWN} are)"
+        )
+    return reader(quantization, expert_type), _PLAIN_NAMES.get(method, method).removesuffix("_marlin")
+
+
+def _names(module: str) -> tuple[str, ...]:
+    """Names that a checkpoint may give a module; stacked experts are those of the first one."""
+    index, _, name = module.partition(".")
+    parts = {name}
+    if match := re.fullmatch(r"(.*experts)\.(gate_up_proj|down_proj|up_proj|gate_proj)", name):
+        parts |= {match[1], f"{match[1]}.0.{match[2].replace('gate_up', 'gate')}"}
+    parts |= {part.replace(ours, theirs, 1) for part in tuple(parts) for ours, theirs in _SPELLINGS if ours in part}
+    return tuple(f"{prefix}.{index}.{part}" for prefix in _PREFIXES for part in parts)
+
+
+def _matches(names: tuple[str, ...], pattern: str) -> bool:
+    if pattern.startswith("re:"):
+        return any(re.match(pattern[3:], name) for name in names)
+    if "*" in pattern:
+        return any(fnmatch.fnmatchcase(name, form) for name in names for form in (pattern, f"{pattern}.*"))
+    return any(f".{pattern.strip('.')}." in f".{name}." for name in names)
+
+
+def _listed(quantization: Mapping[str, Any]) -> list[str]:
+    """Patterns of modules that stay in 16 bits."""
+    lists = [quantization.get(key) or [] for key in _LISTS]
+    dynamic = quantization.get("dynamic")  # GPTQModel: "-:" before a pattern leaves modules out
+    skipped = [f"re:.*{key[2:]}" for key in dynamic if key.startswith("-:")] if isinstance(dynamic, dict) else []
+    return [str(pattern) for patterns in lists if isinstance(patterns, list) for pattern in patterns] + skipped
+
+
+def _except(quantization: Mapping[str, Any], kind: WeightType, experts: WeightType | None = None) -> Typed:
+    """One type for all modules, or another one for experts, but for those that the checkpoint leaves in 16 bits."""
+    patterns = _listed(quantization)
+
+    def typed(module: str) -> WeightType | None:
+        names = _names(module)
+        if any(_matches(names, pattern) for pattern in patterns):
+            return None
+        return experts if experts and _is_expert(module) else kind
+
+    return typed
+
+
+def _is_expert(module: str) -> bool:
+    return bool(re.search(r"\bexperts\b", module)) and "shared" not in module
+
+
+def _fp8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    kind: WeightType = "fp8-block" if quantization.get("weight_block_size") else "fp8"
+    experts: WeightType | None = (
+        "mxfp4" if expert_type.lower() == "fp4" else None
+    )  # DeepSeek-V4's, with factors in UE8M0
+    return _except(quantization, kind, experts)
+
+
+def _bits(quantization: Mapping[str, Any], method: str) -> WeightType:
+    bits = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
+    if bits not in (4, 8):
+        raise UnknownTypes(f"is quantised by {method} to {bits} bits; presim prices 4 and 8")
+    return "int4" if bits == 4 else "int8-only"
+
+
+def _awq(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return _except(quantization, _bits(quantization, "AWQ"))
+
+
+def _gptq(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return _except(quantization, _bits(quantization, "GPTQ"))
+
+
+def _mxfp4(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return lambda module: "mxfp4" if _is_expert(module) else None
+
+
+def _bitsandbytes(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return _except(quantization, "int8" if quantization.get("load_in_8bit") else "int4")
+
+
+def _experts_int8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return lambda module: "int8-only" if _is_expert(module) else None
+
+
+def _modelopt(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return _except(quantization, _algorithm(str(quantization.get("quant_algo"))))
+
+
+def _algorithm(name: str) -> WeightType:
+    kind = _MODELOPT.get(name.upper())
+    if kind is None:
+        raise UnknownTypes(
+            f"is quantised by ModelOpt's {name}, which presim does not price ({', '.join(_MODELOPT)} are)"
+        )
+    return kind
+
+
+def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    """ModelOpt's mixed precision: an algorithm for each listed module; of others, what the method itself says."""
+    layers = quantization.get("quantized_layers")
+    if not isinstance(layers, dict):
+        raise UnknownTypes("has mixed precision without quantized_layers, which say the type of each module")
+    kinds = {name: _algorithm(str(entry.get("quant_algo"))) for name, entry in layers.items()}
+    unlisted: WeightType | None = "fp8-block" if quantization.get("weight_block_size") else None
+
+    def typed(module: str) -> WeightType | None:
+        for name in _names(module):
+            for parent in (name, name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]):
+                if parent in kinds:
+                    return kinds[parent]
+        return unlisted
+
+    return typed
+
+
+def _compressed_tensors(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    groups = quantization.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise UnknownTypes("has compressed-tensors without config_groups, which say the types of weights")
+    kinds = [
+        (group.get("targets") or ["Linear"], _group(group, str(quantization.get("format"))))
+        for group in groups.values()
+    ]
+    patterns = _listed(quantization)
+
+    def typed(module: str) -> WeightType | None:
+        names = _names(module)
+        if any(_matches(names, pattern) for pattern in patterns):
+            return None
+        by_name = [
+            kind for targets, kind in kinds if any(_matches(names, target) for target in targets if target != "Linear")
+        ]
+        by_class = [kind for targets, kind in kinds if "Linear" in targets]
+        return next(iter([*by_name, *by_class]), None)
+
+    return typed
+
+
+def _group(group: Mapping[str, Any], file_format: str) -> WeightType:
+    """The type of a group of compressed-tensors, by its weights and whether inputs are quantised, too."""
+    weights, inputs = group.get("weights"), group.get("input_activations")
+    if not isinstance(weights, dict):
+        raise UnknownTypes("has a group of compressed-tensors that does not quantise weights")
+    bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
+    if weights.get("sparsity") or "marlin-24" in file_format:
+        raise UnknownTypes("has 2:4 sparse weights (marlin-24), which presim does not price")
+    if (kind, bits) == ("float", 8):
+        return "int8-only" if not inputs else "fp8-block" if strategy == "block" else "fp8"
+    if (kind, bits) == ("float", 4):
+        if weights.get("group_size") == 32:
+            return "mxfp4"
+        return "fp4" if inputs else "fp4-only"
+    if (kind, bits) == ("int", 8):
+        return "int8" if inputs else "int8-only"
+    if (kind, bits) == ("int", 4) and not inputs:
+        return "int4"
+    raise UnknownTypes(
+        f"has weights of {bits} bits ({kind}) with {'quantised' if inputs else '16-bit'} inputs in compressed-tensors, "
+        "which presim does not price"
+    )
+
+
+_METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": _fp8,
+    "awq": _awq,
+    "gptq": _gptq,
+    "auto-round": _gptq,
+    "auto_round": _gptq,
+    "mxfp4": _mxfp4,
+    "gpt_oss_mxfp4": _mxfp4,
+    "bitsandbytes": _bitsandbytes,
+    "experts_int8": _experts_int8,
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "compressed-tensors": _compressed_tensors,
+}

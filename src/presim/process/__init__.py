@@ -1,1 +1,0 @@
-"""What concerns the process itself: signals, limits of time and memory, local servers, compiled loops."""

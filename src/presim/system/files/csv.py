@@ -1,0 +1,57 @@
+"""Reads and writes CSV tables with a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from presim.system.files.limits import MOST_FIELD_CHARACTERS, FormatError
+
+
+def decode_csv(text: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, str]]:
+    """The rows of a table; absent cells are empty, cells beyond the header are dropped.
+
+    ``columns``: names that the header must have.
+
+    Raises:
+        FormatError: a quote is not closed, a cell is too long, or a column is missing. The message names the line.
+    """
+    csv.field_size_limit(MOST_FIELD_CHARACTERS)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            if header is None:
+                header = cells
+                _check_columns(header, columns or ())
+            elif cells:
+                yield dict(zip(header, cells + [""] * (len(header) - len(cells))))
+    except csv.Error as error:
+        why = "a quote is not closed" if "end of data" in str(error) else str(error)
+        raise FormatError(f"line {reader.line_num:,}: {why}") from error
+    if header is None:
+        _check_columns([], columns or ())
+
+
+def _check_columns(header: Sequence[str], columns: Sequence[str]) -> None:
+    if missing := [name for name in columns if name not in header]:
+        raise FormatError(f"no column {missing[0]!r}")
+
+
+def encode_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
+    """A table with a header; absent cells are empty."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def encode_csv_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """A table of cells in the order of its header, whose names may repeat."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode()

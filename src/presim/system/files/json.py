@@ -1,0 +1,78 @@
+"""Reads JSON, JSON lines and MessagePack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from presim.system.files.limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
+from presim.system.files.structure import check_structure
+
+_Value = TypeVar("_Value")
+
+
+@overload
+def decode_json(data: bytes | str, type: type[_Value], *, most_integer: int = ...) -> _Value: ...
+@overload
+def decode_json(data: bytes | str, type: Any = ..., *, most_integer: int = ...) -> Any: ...
+def decode_json(data: bytes | str, type: Any = Any, *, most_integer: int = MOST_INTEGER) -> Any:
+    """The value of a JSON text, checked against a type.
+
+    Raises:
+        FormatError: it is no JSON, of another type, nested too deep, or has an integer beyond ``most_integer``.
+    """
+    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    check_structure(encoded, most_integer)
+    try:
+        return msgspec.json.decode(encoded, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(first_line(error)) from error
+    except RecursionError as error:  # a type that refers to itself; the depth is checked above
+        raise FormatError(f"it is nested deeper than {MOST_DEPTH} levels") from error
+
+
+def decode_foreign_json(data: bytes | str) -> Any:
+    """The value of a JSON text of another tool: NaN and Infinity are numbers, as Python's writers have it.
+
+    Raises:
+        FormatError: it is no JSON, no UTF-8, nested too deep, or has an integer beyond 2^64.
+    """
+    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    check_structure(encoded, MOST_UNSIGNED)
+    try:
+        return json.loads(encoded.decode("utf-8-sig") if isinstance(data, bytes) else data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(first_line(error)) from error
+
+
+def decode_json_lines(text: str) -> Iterator[Any | FormatError]:
+    """The values of a text with one JSON value per line, and the error of each line that holds none."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            yield decode_foreign_json(line)
+        except FormatError as error:
+            yield error
+
+
+def decode_messagepack(data: bytes, type: type[_Value]) -> _Value:
+    """The value of a MessagePack text, checked against a type.
+
+    Raises:
+        FormatError: it is no MessagePack, of another type, or nested too deep.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(first_line(error)) from error
+    except RecursionError as error:
+        raise FormatError(f"it is nested deeper than {MOST_DEPTH} levels") from error
+
+
+def first_line(error: Exception) -> str:
+    """First line of an error, for use within a sentence."""
+    return str(error).partition("\n")[0].strip() or type(error).__name__

@@ -1,0 +1,184 @@
+"""Makes a plan, a deployment and a workload of the options of ``presim serve``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from presim.composition.models.description import Model
+from presim.errors import InputError
+from presim.hardware import Gpu
+from presim.hardware.choose import choose_cluster
+from presim.serving import work
+from presim.serving.defaults import with_defaults
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.drafting import drafting_of
+from presim.serving.engines.engine import Life, Scaling
+from presim.serving.model import config_of, find, from_config
+from presim.serving.options import EngineOptions, EnginesOptions, FleetOptions, LifeOptions, LoadOptions
+from presim.serving.plan import Offload, Plan
+from presim.serving.steps import overheads
+from presim.serving.steps.times import Engine, build
+from presim.serving.weight_types import typed
+from presim.serving.workloads import generate, traces, workload
+from presim.serving.workloads.workload import Workload
+from presim.system import budgets
+from presim.system.files import shortened
+from presim.units import quantities
+from presim.verbs.capture_steps import engine_with_steps
+
+_TARGETS = {"utilization": 0.7, "queue": 4.0}  # of an autoscaler's signal, where the user names none
+_PLAN = {field.name for field in dataclasses.fields(Plan)} & {field.name for field in dataclasses.fields(EngineOptions)}
+_RECIPE = (
+    {field.name for field in dataclasses.fields(generate.Recipe)}
+    & {field.name for field in dataclasses.fields(LoadOptions)}
+) - {"requests", "prompt", "output"}
+
+
+def plan_of(options: EngineOptions, model: Model, gpu: Gpu) -> Plan:
+    """The plan of an engine, with its defaults for the GPU.
+
+    Raises:
+        InputError: an option has no value that an engine takes, or the checkpoint's types are not known.
+    """
+    plan_fields = {name: getattr(options, name) for name in _PLAN}
+    weights, experts = plan_fields.pop("weights"), plan_fields.pop("expert_weights")
+    offload = None
+    if options.kv_host or options.kv_disk:
+        offload = Offload(options.kv_host, options.kv_disk, options.kv_host_bandwidth, options.kv_disk_bandwidth)
+    draft_model = find(options.draft_model) if options.draft_model else None
+    drafting = drafting_of(options.speculative, options.draft_tokens, options.acceptance, draft_model)
+    plan_fields |= {"drafting": drafting, "offload": offload}
+    named_fields = {name: value for name, value in plan_fields.items() if value is not None}
+    types = typed(Plan(**named_fields), model, weights, experts)
+    plan_fields |= {name: getattr(types, name) for name in ("weights", "expert_weights", "as_published")}
+    return with_defaults(plan_fields, model, gpu)
+
+
+def engines_of(
+    options: EnginesOptions,
+    plan: Plan,
+    build_engine: Callable[[Plan], Engine],
+    build_prefill: Callable[[], Engine] | None = None,
+) -> Deployment:
+    """Engines of one plan, beside those that only prefill: of the same kind, unless ``build_prefill`` makes them."""
+    prefill_plan = dataclasses.replace(plan, tp=options.prefill_tp or plan.tp)
+    build_first = build_prefill or functools.partial(build_engine, prefill_plan)
+    prefill = build_first() if options.prefill_replicas else None
+    return Deployment(build_engine(plan), options.replicas, options.router, prefill, options.prefill_replicas)
+
+
+def deployment_of(
+    model: str,
+    cluster_options: dict[str, str | None],
+    engine_options: EngineOptions,
+    fleet: FleetOptions,
+    life_options: LifeOptions,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Deployment:
+    """The deployment that options describe. ``cluster_options``: gpu, node, fabric and cluster.
+
+    On a described network, the engine's cluster has the GPUs of all engines, so that they share its links.
+
+    Raises:
+        InputError: an option cannot be used, or the model does not fit.
+    """
+    described = choose_cluster(**cluster_options, world_size=1)  # type: ignore[arg-type]
+    config, name = config_of(model)
+    shape = from_config(config, name)
+    plan = plan_of(engine_options, shape, described.gpu)
+    plan.check(shape)
+    over = overheads.read(fleet.overheads) if fleet.overheads else None
+    prices = tuple(map(Path, fleet.prices))
+    life = life_of(life_options)
+    replicas = life.scaling.most if life is not None and life.scaling is not None else fleet.replicas
+    prefill_plan, prefill_cluster = dataclasses.replace(plan, tp=fleet.prefill_tp or plan.tp), cluster_options
+    if fleet.prefill_gpu is not None:
+        prefill_cluster = _with_prefill_gpu(cluster_options, fleet.prefill_gpu, fleet.prefill_replicas)
+        gpu = choose_cluster(**prefill_cluster, world_size=1).gpu  # type: ignore[arg-type]
+        prefill_plan = _with_defaults_of(prefill_plan, shape, gpu)
+    all_gpus = replicas * plan.gpus + fleet.prefill_replicas * prefill_plan.gpus
+
+    def build_engine(plan: Plan, options: dict[str, str | None] = cluster_options) -> Engine:
+        gpus = max(all_gpus, plan.gpus) if described.network else plan.gpus
+        cluster = choose_cluster(**options, world_size=gpus)  # type: ignore[arg-type]
+        engine = build(shape, plan, cluster, over, prices)
+        return engine if fleet.steps == "composed" else engine_with_steps(engine, config, fleet.steps, progress)
+
+    deployment = engines_of(fleet, plan, build_engine, lambda: build_engine(prefill_plan, prefill_cluster))
+    return dataclasses.replace(deployment, replicas=replicas, life=life)
+
+
+def _with_prefill_gpu(
+    cluster_options: dict[str, str | None], gpu: str, prefill_replicas: int
+) -> dict[str, str | None]:
+    """Options of the cluster of prefill engines on another GPU, in its own usual node."""
+    if not prefill_replicas:
+        raise InputError("--prefill-gpu is of engines that only prefill: say how many with --prefill-replicas")
+    if cluster_options["cluster"] is not None or cluster_options["node"] is not None:
+        raise InputError(
+            "--prefill-gpu takes its GPU's own node: name the other GPU by --gpu, without --cluster or --node"
+        )
+    return {**cluster_options, "gpu": gpu}
+
+
+def _with_defaults_of(plan: Plan, model: Model, gpu: Gpu) -> Plan:
+    """The plan with its engine's defaults for another GPU, where the user left them to the engine."""
+    names = [field.name for field in dataclasses.fields(plan)]
+    explicit = {name: getattr(plan, name) for name in names if name not in (*plan.defaulted, "defaulted")}
+    return with_defaults(explicit, model, gpu)
+
+
+def life_of(options: LifeOptions) -> Life | None:
+    """The life cycle of engines; None if they neither scale nor fail.
+
+    Raises:
+        InputError: the bounds of the autoscaler are none.
+    """
+    if options.autoscale is None and options.mtbf is None:
+        return None
+    scaling = None if options.autoscale is None else _scaling(options.autoscale, options)
+    return Life(scaling, options.start_up, options.mtbf, options.on_failure, options.detect, options.drain)
+
+
+def _scaling(words: str, options: LifeOptions) -> Scaling:
+    lowest, _, highest = words.partition(":")
+    if not (lowest.isdecimal() and highest.isdecimal() and len(words) < 40):
+        raise InputError(f"--autoscale is MIN:MAX engines, not {shortened(words)!r}; e.g. --autoscale 2:8")
+    quantities.ENGINES.check(int(highest), "--autoscale")
+    target = options.scale_target or _TARGETS[options.scale_on]
+    return Scaling(int(lowest), int(highest), options.scale_on, target, options.scale_interval, options.cooldown)
+
+
+def workload_of(options: LoadOptions, deployment: Deployment) -> Workload:
+    """The workload that options describe; saved if they ask for it.
+
+    Raises:
+        InputError: it cannot be read, or its simulation would exceed the budget.
+    """
+    budget = budgets.budget_of(options.budget) if options.budget else budgets.Budget()
+    if options.trace is not None:
+        requests = traces.read_trace(
+            options.trace, options.requests, unit=options.trace_unit, block_tokens=options.trace_block_tokens
+        )
+    elif options.saved is not None:
+        requests = workload.read(options.saved)
+        requests = requests.first(options.requests or len(requests))
+    else:
+        recipe = recipe_of(options)
+        work.check_recipe(recipe, deployment, budget)
+        requests = generate.generate(recipe)
+    work.check_workload(requests, deployment, budget)
+    if options.save_workload is not None:
+        workload.write(requests, options.save_workload)
+    return requests
+
+
+def recipe_of(options: LoadOptions) -> generate.Recipe:
+    """What requests are drawn from."""
+    lengths = generate.lengths_of(options.prompt), generate.lengths_of(options.output)
+    fields: dict[str, Any] = {name: getattr(options, name) for name in _RECIPE}
+    return generate.Recipe(options.requests or 1000, *lengths, **fields)

@@ -1,0 +1,167 @@
+"""Types of weights by each method of quantisation, and modules that a checkpoint leaves in 16 bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from presim.composition.models import checkpoint
+from presim.composition.models.description import Model
+from presim.errors import InputError
+from presim.hardware import catalogue
+from presim.serving import weight_types
+from presim.serving.defaults import with_defaults
+from presim.serving.model import find
+from presim.serving.plan import Plan
+
+MOE = "qwen3-30b-a3b"
+DENSE = "qwen3-0.6b"
+
+
+def group(bits: int, kind: str, inputs: bool, **more: Any) -> dict[str, Any]:
+    weights = {"num_bits": bits, "type": kind, **more}
+    return {"targets": ["Linear"], "weights": weights, "input_activations": {"num_bits": bits} if inputs else None}
+
+
+def tensors(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+    named = {f"group_{number}": entry for number, entry in enumerate(groups)}
+    return {"quant_method": "compressed-tensors", "config_groups": named, "ignore": ["lm_head"], **more}
+
+
+def modelopt(algorithm: str, **more: Any) -> dict[str, Any]:
+    return {"quant_method": "modelopt", "quant_algo": algorithm, **more}
+
+
+# (what the config says, weights, experts)
+METHODS: list[tuple[dict[str, Any], str, str]] = [
+    ({"quant_method": "fp8"}, "fp8", "fp8"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block", "fp8-block"),
+    ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, "fp8", "fp8"),
+    ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4", "int4"),
+    ({"quant_method": "gptq", "bits": 4}, "int4", "int4"),
+    ({"quant_method": "gptq", "bits": 8}, "int8-only", "int8-only"),
+    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "bf16", "mxfp4"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4", "int4"),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", "int8"),
+    ({"quant_method": "experts_int8"}, "bf16", "int8-only"),
+    (modelopt("FP8", exclude_modules=["lm_head"]), "fp8", "fp8"),
+    (modelopt("NVFP4", ignore=["lm_head", "*self_attn*"]), "bf16", "fp4"),
+    (modelopt("FP8_PB_WO"), "fp8-block", "fp8-block"),
+    (tensors(group(8, "float", True, strategy="channel")), "fp8", "fp8"),
+    (tensors(group(8, "float", True, strategy="block")), "fp8-block", "fp8-block"),
+    (tensors(group(8, "int", True)), "int8", "int8"),
+    (tensors(group(8, "int", False)), "int8-only", "int8-only"),
+    (tensors(group(4, "int", False), format="pack-quantized"), "int4", "int4"),
+    (tensors(group(4, "float", True, group_size=16)), "fp4", "fp4"),
+    (tensors(group(4, "float", False, group_size=16)), "fp4-only", "fp4-only"),
+    (tensors(group(4, "int", False), ignore=["re:.*self_attn.*"]), "bf16", "int4"),
+]
+
+
+@pytest.mark.parametrize(("quantization", "weights", "experts"), METHODS)
+def test_a_method_gives_the_types_of_weights(quantization: dict[str, Any], weights: str, experts: str) -> None:
+    model = checkpoint.read(find(MOE), quantization, "config.json")
+    assert (model.checkpoint.weights, model.checkpoint.experts) == (weights, experts)
+    assert model.checkpoint.problem == ""
+    assert model.checkpoint.origin == f"{model.checkpoint.method} in config.json"
+    assert model.parameters == find(MOE).parameters
+
+
+@pytest.mark.parametrize(
+    ("quantization", "reason"),
+    [
+        ({"quant_method": "aqlm"}, "is quantised by aqlm, which presim does not price"),
+        ({"bits": 4}, "is quantised by an unnamed method, which presim does not price"),
+        ({"quant_method": "gptq", "bits": 3}, "is quantised by GPTQ to 3 bits; presim prices 4 and 8"),
+        (modelopt("W4A8_AWQ"), "is quantised by ModelOpt's W4A8_AWQ, which presim does not price"),
+        (modelopt("MIXED_PRECISION"), "has mixed precision without quantized_layers"),
+        (tensors(group(2, "int", False)), "has weights of 2 bits"),
+        ({"quant_method": "compressed-tensors"}, "has compressed-tensors without config_groups"),
+    ],
+)
+def test_types_that_are_not_known_are_refused_unless_the_user_names_some(
+    quantization: dict[str, Any], reason: str
+) -> None:
+    model = checkpoint.read(find(DENSE), quantization, "config.json")
+    with pytest.raises(InputError, match=reason):
+        weight_types.typed(Plan(), model, None, None)
+    assert weight_types.typed(Plan(), model, "fp8", None).weights == "fp8"
+
+
+def types(model: Model) -> Counter[tuple[str, str]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for layer, count in model.counts():
+        for weight in layer.weights:
+            counts[weight.name, weight.stored] += count
+    return counts
+
+
+def test_modules_that_are_left_out_stay_in_16_bits_in_their_layers_alone() -> None:
+    quantization = {
+        "quant_method": "fp8",
+        "modules_to_not_convert": ["model.layers.0.mlp", "model.layers.3.self_attn.o_proj"],
+    }
+    model = checkpoint.read(find(DENSE), quantization, "config.json")
+    assert len(model.kinds) == 3
+    assert types(model)["mlp.down_proj.weight", "bf16"] == types(model)["self_attn.o_proj.weight", "bf16"] == 1
+    assert types(model)["mlp.down_proj.weight", "fp8"] == model.layers - 1
+
+
+def test_mixed_precision_has_a_type_for_each_listed_module() -> None:
+    layers = {
+        f"model.layers.{layer}.mlp.{name}_proj": {"quant_algo": "NVFP4"}
+        for layer in range(28)
+        for name in ("up", "down")
+    }
+    layers |= {f"model.layers.{layer}.self_attn.q_proj": {"quant_algo": "FP8"} for layer in range(28)}
+    model = checkpoint.read(find(DENSE), modelopt("MIXED_PRECISION", quantized_layers=layers), "config.json")
+    assert types(model)["mlp.up_proj.weight", "fp4"] == types(model)["self_attn.q_proj.weight", "fp8"] == 28
+    assert types(model)["mlp.gate_proj.weight", "bf16"] == 28
+
+
+def test_a_gpu_without_products_of_a_type_is_refused_or_unpacks_it() -> None:
+    """V100s have no kernels of FP8; A100s multiply it in 16 bits; Blackwell has none of INT8."""
+    model = find("Qwen/Qwen3-32B-FP8")
+    plan = weight_types.typed(Plan(), model, None, None)
+    assert (plan.weights, plan.as_published) == ("fp8-block", True)
+    with pytest.raises(InputError, match=r"compute capability 7\.0; fp8-block weights need 7\.5 or later"):
+        weight_types.check(model, plan, catalogue.gpu("v100-32gb-sxm"))
+    with pytest.raises(InputError, match="no INT8 products"):
+        weight_types.check(model, Plan(weights="int8"), catalogue.gpu("b200"))
+    unpacked, plan = weight_types.as_computed(model, plan, catalogue.gpu("a100-80gb-sxm"))
+    assert {weight.stored for kind in unpacked.kinds for weight in kind.weights} == {"bf16", "int8-only"}
+    assert plan.weights == "int8-only"
+
+
+def test_an_engine_that_does_not_load_the_method_is_refused() -> None:
+    model = checkpoint.read(find(DENSE), tensors(group(8, "int", True)), "config.json")
+    with pytest.raises(InputError, match="which trtllm does not load; use --kernels vllm or sglang"):
+        weight_types.typed(Plan(kernels="trtllm"), model, None, None)
+
+
+_FP8_SCHEME = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "cache"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": _FP8_SCHEME}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None}, "bf16"),
+        ({"quant_method": "fp8", "kv_cache_scheme": _FP8_SCHEME}, "bf16"),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {**_FP8_SCHEME, "dynamic": True}},
+            "bf16",
+        ),
+    ],
+)
+def test_a_checkpoint_says_how_keys_and_values_are_kept(quantization: dict[str, Any], cache: str) -> None:
+    """Unless the user does; SGLang follows ModelOpt's alone."""
+    model = checkpoint.read(find("llama3-8b"), quantization, "config.json")
+    gpu = catalogue.gpu("h100-sxm")
+    assert model.checkpoint.cache == cache
+    assert with_defaults({"as_published": True}, model, gpu).cache == cache
+    assert with_defaults({"as_published": True, "cache": "bf16"}, model, gpu).cache == "bf16"
+    assert with_defaults({"as_published": False}, model, gpu).cache == "bf16"

@@ -1,0 +1,69 @@
+"""Making machine code of loops, and keeping it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from presim.system import compiled_loops
+
+RUN = """
+import numpy as np
+from presim.system.compiled_loops import compile_loop
+from support import small_loop
+print(compile_loop([small_loop], small_loop.run, [np.zeros(0, np.int64)])(np.arange(5)))
+"""
+FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+NO_FOLDER = "from numba.core import caching; caching.CacheImpl._locator_classes = []\n"
+
+
+def run(script: str, cache: pathlib.Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_compiled_loop_is_kept_on_disk_and_found_again(tmp_path: pathlib.Path) -> None:
+    assert run(RUN, tmp_path) == "20\n"
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
+    assert len(kept) == 2
+    assert run(RUN, tmp_path) == "20\n"
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")} == kept
+
+
+@pytest.mark.parametrize("trouble", [FULL_DISK, NO_FOLDER])
+def test_a_loop_that_cannot_be_kept_runs_all_the_same(trouble: str, tmp_path: pathlib.Path) -> None:
+    assert run(trouble + RUN, tmp_path) == "20\n"
+    assert not list(tmp_path.rglob("*.nbc"))
+
+
+def test_what_takes_longer_than_loading_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_loops, "_LOADED_WITHIN_S", -1.0)
+    monkeypatch.setattr(compiled_loops, "_ASK_EVERY_S", 1e-3)
+    sentences, is_announced = list[str](), threading.Event()
+
+    def announce(text: str) -> None:
+        sentences.append(text)
+        is_announced.set()
+
+    monkeypatch.setattr(compiled_loops, "_announce", [announce])
+    with compiled_loops._announced("the loop"):
+        assert is_announced.wait(60)
+    assert sentences == [
+        "compiling the loop for this CPU: seconds to a minute, once; "
+        "`presim doctor --prepare` compiles all loops ahead of time"
+    ]
+
+
+def test_what_is_loaded_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = list[str]()
+    monkeypatch.setattr(compiled_loops, "_announce", [sentences.append])
+    with compiled_loops._announced("the loop"):
+        pass
+    assert not sentences

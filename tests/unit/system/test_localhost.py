@@ -1,0 +1,16 @@
+"""Sockets of servers for this machine alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.errors import InputError
+from presim.system.localhost import listening_socket
+
+
+def test_a_port_that_is_taken_is_refused_with_the_option_to_change() -> None:
+    with listening_socket(0, "--port") as first:
+        first.listen()
+        port = first.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} cannot be used: .*; choose another with --listen"):
+            listening_socket(port, "--listen")
