@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from presim.cli.script import sentences
-from presim.files import check_writable, decode_json, read_bytes, write_file
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments import ranking
 from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, Load, load_of, trial
@@ -26,6 +25,7 @@ from presim.serving.deployments.deployment import STEADY, sustainable_rate
 from presim.serving.deployments.search import Found, Point, Space, excess, search
 from presim.serving.model import find
 from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.system.files import check_writable, decode_json, read_bytes, write_file
 
 BEHIND = 1.05  # of the best's tokens/s per GPU: no other plan may serve as much
 

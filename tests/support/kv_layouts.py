@@ -11,8 +11,8 @@ import math
 import sys
 from typing import Any
 
-from presim.models.description import Model
-from presim.models.layers import Compressed, Indexer, Layer
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Compressed, Indexer, Layer
 from presim.serving.kv.groups import block_tokens_for
 from presim.serving.kv.layers import KvLayer, every_layer, kv_layers, runs
 

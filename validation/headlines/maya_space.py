@@ -25,7 +25,7 @@ from typing import Any
 from presim.cli import main as presim
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, decode_foreign_json, read_bytes, write_file
+from presim.system.files import check_writable, decode_foreign_json, read_bytes, write_file
 from presim.units import GIB
 
 TENSOR, PIPELINE, MULTIPLIERS, VIRTUAL = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 6, 8), (1, 2, 4)

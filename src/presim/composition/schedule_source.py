@@ -17,8 +17,8 @@ import msgspec
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.files import read_text
-from presim.plugins import factories
+from presim.system.files import read_text
+from presim.system.plugins import factories
 
 GROUP = "presim.schedules"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

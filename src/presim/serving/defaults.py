@@ -7,7 +7,6 @@ from typing import Any
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.models.description import Model
 from presim.serving.kv.startup import asked_length
 from presim.serving.plan import Plan
 from presim.serving.versions import NEWEST, is_asynchronous

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from presim.models.description import Model
-from presim.models.layers import Attention, Cached, Compressed, Indexer, Latent, Recurrent
+from presim.composition.models.description import Model
+from presim.composition.models.layers import Attention, Cached, Compressed, Indexer, Latent, Recurrent
 from presim.serving.kv import compressed
 from presim.serving.plan import Cache
 

@@ -112,9 +112,7 @@ def deployment_of(
     return dataclasses.replace(deployment, replicas=replicas, life=life)
 
 
-def _with_prefill_gpu(
-    cluster_options: dict[str, str | None], gpu: str, prefill_replicas: int
-) -> dict[str, str | None]:
+def _with_prefill_gpu(cluster_options: dict[str, str | None], gpu: str, prefill_replicas: int) -> dict[str, str | None]:
     """Options of the cluster of prefill engines on another GPU, in its own usual node."""
     if not prefill_replicas:
         raise InputError("--prefill-gpu is of engines that only prefill: say how many with --prefill-replicas")

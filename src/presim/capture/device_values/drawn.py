@@ -10,7 +10,7 @@ import math
 import random
 
 from presim.errors import InputError
-from presim.files import read_text
+from presim.system.files import read_text
 
 LENGTHS = "a number of tokens, uniform:LOW:HIGH[:SEED], lognormal:MEDIAN:SIGMA[:SEED] or file:PATH"
 ACCEPTANCE = "a probability, and perhaps a seed: 0.8 or 0.8:1"

@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 
+from presim.composition.models.description import Model
 from presim.errors import PresimError
 from presim.hardware import Gpu, catalogue
-from presim.models.description import Model
 from presim.serving import weight_types
 from presim.serving.deployments.search import SEQUENCES, Space, is_of_checkpoint
 from presim.serving.plan import Plan, Weights

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from presim.composition.models.description import Model
+from presim.composition.models.description import UNLIMITED, Model
 from presim.errors import InputError
-from presim.models.description import UNLIMITED, Model
 from presim.serving.kv.groups import Pool
 from presim.serving.plan import AUTO_LENGTH, Plan
 from presim.units import GIB

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from presim.models.description import UNLIMITED
+from presim.composition.models.description import UNLIMITED
 
 UNSTATED = 2048  # that vLLM (and SGLang, srt/utils/hf_transformers_utils.py) then takes by itself
 _KEYS = (
