@@ -49,6 +49,38 @@ CASES = {
     "NVL72 racks, DP": NetworkJob(_NARROW, (Call("all_reduce", ((72, 2),)),), nodes=36, gpus_per_node=4, gpu="gb200"),
     "ports that two GPUs share, DP": NetworkJob({**_TREE, "oversubscription": 2.0, "nics": 4}, (_ALL_REDUCE,)),
     "PCIe nodes with two ports, DP": NetworkJob(_NARROW, (Call("all_reduce", _DP4),), nodes=4, gpu="l40s"),
+    "two leaves, EP x DP": NetworkJob(
+        {"leaf_nodes": 2, "oversubscription": 4.0},
+        (
+            Call("all_to_all", _TWO_NODES, 128),
+            Call("all_to_all", _TWO_NODES),
+            Call("all_reduce", ((16, 2),), stream=11),
+        ),
+        nodes=4,
+    ),
+    "three leaves, EP x DP": NetworkJob(
+        {"leaf_nodes": 2, "oversubscription": 2.0},
+        (Call("all_to_all", _TWO_NODES), Call("all_reduce", ((16, 3),), stream=11)),
+        nodes=6,
+    ),
+    "rail 4:1, EP x DP": NetworkJob(
+        {**_RAIL, "oversubscription": 4.0},
+        (Call("all_to_all", _TWO_NODES), Call("all_to_all", _TWO_NODES), Call("all_reduce", ((16, 4),), stream=11)),
+    ),
+    "dragonfly, PP x DP": NetworkJob(_DRAGONFLY, (*_MESSAGES, Call("all_reduce", _DP4, stream=11)), stages=2),
+    "torus, TP x DP": NetworkJob(_TORUS, (Call("all_reduce", _NODE, 16), Call("all_gather", _DP8, stream=11))),
+    "torus, PP x DP": NetworkJob(_TORUS, (*_MESSAGES, _BESIDE), stages=2),
+    "pods 4:1, EP x DP": NetworkJob(
+        {"leaf_nodes": 1, "levels": 3, "pod_leaves": 2, "core_oversubscription": 4.0},
+        (Call("all_to_all", _TWO_NODES), Call("all_reduce", ((16, 4),), stream=11)),
+    ),
+    "NVL72 racks, EP x DP": NetworkJob(
+        _NARROW,
+        (Call("all_to_all", ((1, 72),)), Call("all_reduce", ((72, 2),), stream=11)),
+        nodes=36,
+        gpus_per_node=4,
+        gpu="gb200",
+    ),
     "two exchanges beside each other": NetworkJob(
         {"leaf_nodes": 1, "oversubscription": 8.0}, (Call("all_to_all", _STAGES), Call("all_to_all", _PAIRS, stream=11))
     ),
