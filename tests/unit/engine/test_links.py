@@ -128,7 +128,7 @@ def test_what_is_slowed_on_its_gpu_leaves_the_link_to_others() -> None:
 
 @pytest.mark.parametrize(("stretch", "end"), [(1.0, 4.0), (1.5, 8 / 3), (4.0, 2.0)])
 def test_waits_for_a_crowded_link_and_for_the_gpu_are_not_added(stretch: float, end: float) -> None:
-    """A copy halves the pace. Of 2 ms, a link explains none, 0.67 ms (1.33 ms become 2.67) and 1.5 ms (0.5 become 1)."""
+    """A copy halves the pace. Of 2 ms, a link explains none, 0.67 ms (1.33 become 2.67) or 1.5 ms (0.5 become 1)."""
     build = _trace_of(0)
     build.work(Copy(direction="h2d", bytes=1), stream=1)
     prices = tuple(Price(duration_ns, Origin.ANALYTIC, 0.1, "test") for duration_ns in (2 * MS, 9 * MS))
