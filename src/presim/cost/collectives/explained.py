@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from presim.cost.collectives.environment import PROTOCOLS, tuning_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run, library_choice, question_of, run_of
-from presim.cost.collectives.nccl_choice import estimates
+from presim.cost.collectives.library_choice import estimates
 from presim.cost.collectives.nccl_variables import effect_of
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
