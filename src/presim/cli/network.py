@@ -85,6 +85,7 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
     for output in (plot, *(export or ())[1:]):
         if output:
             check_writable(output)
+            _check_other_file(output, file)
     topology = open_network(file)
     exported_text = exported(file, export[0]) if export else ""
     content = answer.shape(topology)
@@ -157,6 +158,15 @@ def explain_(
         click.echo("\n".join(["variables", *variables]))
 
 
+def _check_other_file(output: str, file: str) -> None:
+    import os
+
+    from presim.errors import InputError
+
+    if os.path.exists(output) and os.path.exists(file) and os.path.samefile(output, file):
+        raise InputError(f"{output} is the network that is read, and would be overwritten; name another file")
+
+
 def _check_group(group: tuple[int, ...], world_size: int) -> None:
     from presim.errors import InputError
 
@@ -194,9 +204,12 @@ def _run(
     from presim.hardware.network.exchange import Exchange, run
     from presim.hardware.network.open import bytes_of, ranks_of
     from presim.process.budgets import budget_of
+    from presim.trace.collective import MESSAGES
     from presim.trace.grids import sisters
 
     participants = ranks_of(ranks) if ranks else tuple(range(topology.gpus))
+    if ranks and kind in MESSAGES and len(participants) != 2:
+        raise InputError(f"a {kind} is between two ranks, and --ranks names {len(participants)}; name two")
     if len(participants) < 2:
         raise InputError(f"{len(participants)} rank has no one to communicate with: give at least two with --ranks")
     groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]

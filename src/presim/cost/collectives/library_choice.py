@@ -18,11 +18,13 @@ def choose(question: Question, tuning: Tuning) -> Choice | None:
 
 def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
     """As `choose`, not remembered: for a search over sizes."""
-    library = rccl_choice if rccl_choice.has_rules(question.links.generation) else nccl_choice
-    return library.least_estimate(question, tuning)
+    if rccl_choice.has_rules(question.links.generation):
+        return rccl_choice.least_estimate(question, tuning)
+    return nccl_choice.least_estimate(question, tuning)
 
 
 def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
     """The library's estimates of every algorithm and protocol that it has for a collective, in its order."""
-    library = rccl_choice if rccl_choice.has_rules(question.links.generation) else nccl_choice
-    return library.estimates(question, tuning)
+    if rccl_choice.has_rules(question.links.generation):
+        return rccl_choice.estimates(question, tuning)
+    return nccl_choice.estimates(question, tuning)

@@ -153,6 +153,13 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, t
         open_network(path)
 
 
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ns3"
+    path.write_text(NS3.replace("0 1 200Gbps", "1 1 200Gbps"))
+    with pytest.raises(InputError, match="a link leads from switch1 to itself"):
+        open_network(path)
+
+
 def test_a_pair_that_cannot_reach_each_other_is_named(tmp_path: Path) -> None:
     path = tmp_path / "simai"
     path.write_text(SIMAI.replace("6 2 0 2 5 A100", "6 2 0 2 4 A100"))
