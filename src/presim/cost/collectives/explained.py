@@ -25,9 +25,7 @@ _ALGORITHM_NAMES = {
     "pat": "PAT",
 }  # fmt: skip
 _UNKNOWN_RULES = "The library's own rules are not known here. The fastest that presim knows"
-_NOTHING_ALLOWED = (
-    "The variables allow nothing that the library has; NCCL then fails. Priced is the fastest that they allow"
-)
+_NOTHING_ALLOWED = "The variables allow nothing that the library has: NCCL fails. The fastest that presim knows"
 
 
 @dataclasses.dataclass(frozen=True)
