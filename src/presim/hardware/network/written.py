@@ -111,16 +111,18 @@ def _without_private_ports(pairs: _Pairs, topology: Topology) -> _Pairs:
         neighbours[low].append(high)
         neighbours[high].append(low)
     result = dict(pairs)
-    for vertex, others in neighbours.items():
-        is_port = ".nic" in topology.names[vertex] and len(others) == 2 and min(others) < topology.gpus
+    for vertex, adjacent_vertices in neighbours.items():
+        is_port = (
+            ".nic" in topology.names[vertex] and len(adjacent_vertices) == 2 and min(adjacent_vertices) < topology.gpus
+        )
         if not is_port:
             continue
-        ends = [(min(vertex, other), max(vertex, other)) for other in others]
-        if any(len(result[end]) > 1 for end in ends):
+        pairs_of_port = [(min(vertex, other), max(vertex, other)) for other in adjacent_vertices]
+        if any(len(result[end]) > 1 for end in pairs_of_port):
             continue
-        (before_Bps, before_ns), (behind_Bps, behind_ns) = (result.pop(end)[0] for end in ends)
+        (before_Bps, before_ns), (behind_Bps, behind_ns) = (result.pop(end)[0] for end in pairs_of_port)
         link = (min(before_Bps, behind_Bps), before_ns + behind_ns)
-        result.setdefault((min(others), max(others)), []).append(link)
+        result.setdefault((min(adjacent_vertices), max(adjacent_vertices)), []).append(link)
     return result
 
 
