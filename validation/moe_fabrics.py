@@ -40,9 +40,9 @@ _HEAD = """# A mixture of experts on four fabrics
 of one node in a fat tree, one of each of 8 nodes with rails. "Waits" is communication that compute does not hide. The
 last column is the step over that of the fat tree 1:1. These are predictions; no cluster was measured.
 
-With rails, the experts' exchange stays below the leaves of eight nodes, so 4:1 costs nothing. In the fat tree it
-doubles the step. A ratio below 1 is an error of the model: collectives beside each other are contended flow by flow
-where they share links of the fabric, and by their demand on ports elsewhere, which slows the exchange a little more.
+With rails, the experts' exchange stays below the leaves of eight nodes, so 4:1 costs at most 1 %: only reductions of
+gradients cross the leaves. In the fat tree it doubles the step. A reduction that waits for a crowded link keeps its
+claim on the ports that it shares with the exchange, so a scarcer link makes no step shorter.
 
 | plan | fabric | step | waits | over 1:1 |
 |---|---|---:|---:|---:|

@@ -63,21 +63,31 @@ command = network
     help="Refuse a collective whose simulation would take more, e.g. 2h,64GiB; default: 10min,8GiB.",
 )
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG, with the collective's loads if there is one.")
+@click.option(
+    "--export",
+    nargs=2,
+    type=(click.Choice(["ns3", "simai", "htsim"]), str),
+    metavar="TOOL FILE",
+    help="Write the topology in the form of ns3, simai or htsim.",
+)
 @report_options
-def show_(file: str, plot: str | None, **query: Any) -> None:
+def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: Any) -> None:
     """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
 
-    FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), SimAI, NCCL
-    (.xml) or `nvidia-smi topo -m`.
+    FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), ns-3, SimAI,
+    htsim (.topo), NCCL (.xml) or `nvidia-smi topo -m`.
     """
     from presim.hardware.network import answer
-    from presim.hardware.network.open import open_network
+    from presim.hardware.network.open import exported, open_network
     from presim.system.files import check_writable, write_file
 
     report = Report.pop_from(query)
-    if plot:
-        check_writable(plot)
+    for output in (plot, *(export or ())[1:]):
+        if output:
+            check_writable(output)
+            _check_other_file(output, file)
     topology = open_network(file)
+    exported_text = exported(file, export[0]) if export else ""
     content = answer.shape(topology)
     loads: list[float] = []
     if query["kind"] is not None:
@@ -90,6 +100,8 @@ def show_(file: str, plot: str | None, **query: Any) -> None:
         from presim.hardware.network.plot import svg
 
         write_file(plot, svg(topology, loads).encode())
+    if export:
+        write_file(export[1], exported_text.encode())
     report.deliver("network", content, answer.encode(content))
 
 
@@ -146,6 +158,15 @@ def explain_(
         click.echo("\n".join(["variables", *variables]))
 
 
+def _check_other_file(output: str, file: str) -> None:
+    import os
+
+    from presim.errors import InputError
+
+    if os.path.exists(output) and os.path.exists(file) and os.path.samefile(output, file):
+        raise InputError(f"{output} is the network that is read, and would be overwritten; name another file")
+
+
 def _check_group(group: tuple[int, ...], world_size: int) -> None:
     from presim.errors import InputError
 
@@ -182,10 +203,13 @@ def _run(
     from presim.hardware.network import work
     from presim.hardware.network.exchange import Exchange, run
     from presim.hardware.network.open import bytes_of, ranks_of
-    from presim.system.budgets import budget_of
+    from presim.process.budgets import budget_of
+    from presim.trace.collective import MESSAGES
     from presim.trace.grids import sisters
 
     participants = ranks_of(ranks) if ranks else tuple(range(topology.gpus))
+    if ranks and kind in MESSAGES and len(participants) != 2:
+        raise InputError(f"a {kind} is between two ranks, and --ranks names {len(participants)}; name two")
     if len(participants) < 2:
         raise InputError(f"{len(participants)} rank has no one to communicate with: give at least two with --ranks")
     groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]

@@ -52,6 +52,7 @@ class Flows:
 
     bytes: int  # of each flow
     paths: Paths
+    stretch: float = 1.0  # the transfer's price over its price on a fabric that limits nothing; at least 1
 
 
 def added_time(work: Demand, concurrent: Demand) -> float:

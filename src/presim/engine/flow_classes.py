@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from presim.cost.overlap import Flows, Paths
 from presim.cost.price import PricedTrace
-from presim.engine.state import FULL, MOST_FLOW, RATE
+from presim.engine.state import FULL, MOST_FLOW, RATE, SCALE
 
 Ints = NDArray[np.int64]
 
@@ -63,6 +63,9 @@ class FlowClasses:
             "flows_first": np.where(has_flows, first[clipped_indices], 0),
             "flows_end": np.where(has_flows, first[np.minimum(clipped_indices + 1, len(paths))], 0),
             "flows_bytes": np.where(has_flows, bytes_, 0),
+            "flows_uncrowded": np.floor(
+                SCALE / np.array([flow_group.stretch if flow_group else 1.0 for flow_group in self._numbers])
+            ),
             "flows_island": np.where(has_flows, island[clipped_indices] if len(paths) else 0, -1),
             "flows_link": link,
             "flows_share": share,

@@ -60,11 +60,21 @@ def remove_carrier(p: Program, s: State, lead: int) -> None:
 
 def set_cap(p: Program, s: State, lead: int, code: int, now: int) -> None:
     """Set a carrier's cap from its `slowdown_code` on its GPUs. If no link is crowded, that is its slowdown."""
+    code = beyond_crowding(p, s, lead, code)
     if code == s.own_code[lead]:
         return
     s.own_code[lead] = code
     if not change_cap(p, s, lead, uncontended_rate(p, s, lead) * SCALE // (SCALE + code // 2)):
         change_slowdown(s, lead, code, now)
+
+
+def beyond_crowding(p: Program, s: State, lead: int, code: int) -> int:
+    """The slowdown code beyond the price of a transfer that waits for links that its own flows crowd.
+
+    Its rate is the lower of what these links and what its GPUs leave it: the two waits are not added.
+    """
+    slowdown = (SCALE + code // 2) * p.flows_uncrowded[s.carries[lead]] // SCALE
+    return 2 * (slowdown - SCALE) + code % 2 if slowdown > SCALE else 0
 
 
 def uncontended_rate(p: Program, s: State, lead: int) -> int:

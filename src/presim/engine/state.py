@@ -95,6 +95,7 @@ class Program(NamedTuple):
     flows_first: Column  # [flows] its first entry
     flows_end: Column  # [flows] index of the entry after its last one
     flows_bytes: Column  # [flows] bytes of each of its flows
+    flows_uncrowded: Column  # [flows] part of the duration that a fabric which limits nothing would need, in 1/SCALE
     flows_island: Column  # [flows] the island of its links
     flows_link: Column  # [entry] link
     flows_share: Column  # [entry] flows over the link's bandwidth: what a rate of 1/RATE bytes a ns takes of FULL

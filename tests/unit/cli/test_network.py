@@ -109,3 +109,27 @@ def test_what_cannot_be_explained_is_refused(
 ) -> None:
     assert run(["network", "explain", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--plot",), ("--export", "ns3")])
+def test_the_file_that_is_read_is_not_overwritten(
+    file: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["network", str(file), *option, str(file)]) == 2
+    assert "is the network that is read, and would be overwritten" in capsys.readouterr().err
+    assert file.read_text() == CLUSTER
+
+
+def test_a_message_of_three_ranks_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["network", str(file), "--collective", "send", "--ranks", "0-2"]) == 2
+    assert "a send is between two ranks, and --ranks names 3; name two" in capsys.readouterr().err
+
+
+def test_a_network_is_exported(file: Path) -> None:
+    called("show", file, "--export", "simai", file.with_name("simai.txt"))
+    assert called("show", file.with_name("simai.txt")).startswith("32 GPUs, ")
+
+
+def test_it_says_where_the_variables_allow_nothing(file: Path) -> None:
+    text = called("explain", "--cluster", file, "--collective", "all_reduce", "--set", "NCCL_ALGO=allreduce:nvls")
+    assert "The variables allow nothing that the library has: NCCL fails. The fastest that presim knows." in text

@@ -126,6 +126,21 @@ def test_what_is_slowed_on_its_gpu_leaves_the_link_to_others() -> None:
     assert timelines[0].ports_ns.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(("stretch", "end"), [(1.0, 4.0), (1.5, 8 / 3), (4.0, 2.0)])
+def test_waits_for_a_crowded_link_and_for_the_gpu_are_not_added(stretch: float, end: float) -> None:
+    """A copy halves the pace. Of 2 ms, a link explains none, 0.67 ms (1.33 become 2.67) or 1.5 ms (0.5 become 1)."""
+    build = _trace_of(0)
+    build.work(Copy(direction="h2d", bytes=1), stream=1)
+    prices = tuple(Price(duration_ns, Origin.ANALYTIC, 0.1, "test") for duration_ns in (2 * MS, 9 * MS))
+    fabric = OnFabric((Flows(100 * MS, LINK, stretch), None), (), ())
+    timeline = simulate_job(
+        [PricedTrace(build.trace(), prices, demands=(Demand(memory=1.0),) * 2, fabric=fabric)],
+        options=OPTIONS,
+        compiled=False,
+    )[0]
+    assert timeline.end_ns.tolist()[0] == pytest.approx(end * MS, rel=2e-3)
+
+
 def test_links_that_all_use_alike_are_one_and_others_are_islands() -> None:
     classes = FlowClasses()
     a, b = Paths((1, 2, 3), (0.5, 0.5, 0.25)), Paths((9,), (1.0,))

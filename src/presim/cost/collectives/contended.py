@@ -135,7 +135,7 @@ def contended_note(estimators: list[str]) -> tuple[str, ...]:
     flows, too_many, by_link = (estimators.count(name) for name in (NAME, TOO_MANY, BY_LINK))
     note = (
         f"The network is described: {flows} of {len(estimators)} collectives share links and are simulated flow by "
-        "flow, the others are analytic."
+        "flow, the others are analytic. Effects of packets (incast, PFC, ECN, uneven adaptive routing) are left out."
     )
     if by_link:
         note += f" {by_link} of these have more than {MOST_FLOWS:,} flows, which are counted by link."

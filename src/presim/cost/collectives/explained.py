@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from presim.cost.collectives.environment import PROTOCOLS, tuning_of
+from presim.cost.collectives.algorithms import Call
+from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run, library_choice, question_of, run_of
-from presim.cost.collectives.nccl_choice import estimates
+from presim.cost.collectives.library_choice import estimates
 from presim.cost.collectives.nccl_variables import effect_of
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
@@ -23,7 +24,8 @@ _ALGORITHM_NAMES = {
     "ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvlstree": "NVLSTree", "collnetdirect": "CollNetDirect",
     "pat": "PAT",
 }  # fmt: skip
-_UNKNOWN_RULES = "The library's own rules are not known here. The fastest that presim knows:"
+_UNKNOWN_RULES = "The library's own rules are not known here. The fastest that presim knows"
+_NOTHING_ALLOWED = "The variables allow nothing that the library has: NCCL fails. The fastest that presim knows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,7 @@ class SizeRange:
     protocol: str
     channels: tuple[int, int]  # of the smallest and the largest
     seconds: tuple[float, float]  # presim's price of the smallest and the largest
+    reason: str = ""  # why this is not the library's choice
 
 
 def size_ranges(kind: str, ranks: Sequence[int], cluster: Cluster, environment: Mapping[str, str]) -> list[SizeRange]:
@@ -44,9 +47,9 @@ def size_ranges(kind: str, ranks: Sequence[int], cluster: Cluster, environment: 
     ranges: list[SizeRange] = []
     for power in range(_SMALLEST, _LARGEST + 1):
         size = 1 << power
-        algorithm, protocol, channels, price_s = _chosen(kind, size, ranks, cluster, environment)
+        algorithm, protocol, channels, price_s, reason = _chosen(kind, size, ranks, cluster, environment)
         last = ranges[-1] if ranges else None
-        if last is not None and (last.algorithm, last.protocol) == (algorithm, protocol):
+        if last is not None and (last.algorithm, last.protocol, last.reason) == (algorithm, protocol, reason):
             ranges[-1] = dataclasses.replace(
                 last,
                 largest_bytes=size,
@@ -54,14 +57,14 @@ def size_ranges(kind: str, ranks: Sequence[int], cluster: Cluster, environment: 
                 seconds=(last.seconds[0], price_s),
             )
         else:
-            ranges.append(SizeRange(size, size, algorithm, protocol, (channels, channels), (price_s, price_s)))
+            ranges.append(SizeRange(size, size, algorithm, protocol, (channels, channels), (price_s, price_s), reason))
     return ranges
 
 
 def _chosen(
     kind: str, size: int, ranks: Sequence[int], cluster: Cluster, environment: Mapping[str, str]
-) -> tuple[str, str, int, float]:
-    """Algorithm, protocol, channels and price of one call."""
+) -> tuple[str, str, int, float, str]:
+    """Algorithm, protocol, channels and price of one call, and why it is not the library's choice."""
     tuning = tuning_of(cluster.nccl, environment)
     collective, group = Collective(kind, size, "float32", 0), Group("", tuple(ranks), len(ranks))
     layout = layout_of(collective, group, cluster)
@@ -69,7 +72,13 @@ def _chosen(
     choice, run = library_choice(call, tuning), chosen_run(call, tuning)
     price = Hierarchical(environment).alone(collective, group, cluster)
     channels = choice.channels if choice else int(call.channels)
-    return _ALGORITHM_NAMES.get(run.algorithm, run.algorithm), _name(run.protocol), channels, price.duration_ns * 1e-9
+    algorithm, reason = _ALGORITHM_NAMES.get(run.algorithm, run.algorithm), "" if choice else _reason(call)
+    return algorithm, _name(run.protocol), channels, price.duration_ns * 1e-9, reason
+
+
+def _reason(call: Call) -> str:
+    """Why there is no choice of the library."""
+    return _UNKNOWN_RULES if library_choice(call, Tuning()) is None else _NOTHING_ALLOWED
 
 
 def size_lines(
@@ -84,7 +93,7 @@ def size_lines(
     choice = library_choice(call, tuning)
     if choice is None:
         run = chosen_run(call, tuning)
-        yield f"{_UNKNOWN_RULES} {_ALGORITHM_NAMES[run.algorithm]} {_name(run.protocol)}, {seconds(run.seconds)}"
+        yield f"{_reason(call)}: {_ALGORITHM_NAMES[run.algorithm]} {_name(run.protocol)}, {seconds(run.seconds)}"
         return
     yield f"{'algorithm':<14}{'protocol':<10}{'channels':>8}  {'NCCL estimates':>14}  {'presim':>10}"
     for candidate in sorted(estimates(question_of(call), tuning), key=lambda candidate: candidate.seconds):
@@ -106,6 +115,8 @@ def table_lines(kind: str, ranges: Sequence[SizeRange]) -> Iterator[str]:
         channels = f"{low}" if low == high else f"{low} to {high}"
         times = " to ".join(dict.fromkeys(seconds(time_s) for time_s in entry.seconds))
         yield f"  {sizes:<20}{entry.algorithm:<14}{entry.protocol:<8}{channels:>9} channels  {times}"
+    for reason in dict.fromkeys(entry.reason for entry in ranges if entry.reason):
+        yield f"  {reason}."
 
 
 def variable_lines(environment: Mapping[str, str]) -> Iterator[str]:

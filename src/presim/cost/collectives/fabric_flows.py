@@ -55,8 +55,8 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
             signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives, manifest.nccl
         )
         prices.append(answer.price)
-        if demands and answer.price.duration_ns != price.duration_ns:
-            demands[index] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
+        if demands and answer.uncrowded.duration_ns != price.duration_ns:
+            demands[index] = demand(signature, answer.uncrowded, manifest.groups, cluster, manifest.nccl)
         flows.append(answer.flows)
         together_ns.append(full_price.duration_ns)
         crowding.append(answer.share)
@@ -78,6 +78,7 @@ class Answer:
     price: Price
     flows: Flows | None
     share: float  # share of the price that is contention between groups of the same kind
+    uncrowded: Price  # on a fabric that limits nothing; what the work demands of its GPU follows from it
 
 
 def one_on_fabric(
@@ -103,7 +104,7 @@ def _place_on_fabric(
     representatives: Representatives,
     nccl: Mapping[str, str],
 ) -> Answer:
-    nothing = Answer(price, None, 0.0)
+    nothing = Answer(price, None, 0.0, price)
     if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
         return nothing
     group = groups[signature.group]
@@ -118,11 +119,13 @@ def _place_on_fabric(
     if share is None:
         share = _crowding(base, signature, price, group, cluster)
     running_s = seconds_on_links(base, signature, running, cluster)
+    uncrowded = msgspec.structs.replace(price, duration_ns=round(price.duration_ns * (1 - share)))
     price = _of_running(signature, price, share, everyone_s, running_s)
     paths, flow_bytes = paths_of(base, signature, running, cluster)
     if paths is None or sent_by_others(signature, group, representatives):
-        return Answer(price, None, share)
-    return Answer(price, Flows(flow_bytes, paths), share)
+        return Answer(price, None, share, uncrowded)
+    stretch = max(1.0, price.duration_ns / max(uncrowded.duration_ns, 1))
+    return Answer(price, Flows(flow_bytes, paths, stretch), share, uncrowded)
 
 
 def _crowding(base: Hierarchical, signature: Collective, price: Price, group: Group, cluster: Cluster) -> float:

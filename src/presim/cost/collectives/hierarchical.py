@@ -1,7 +1,7 @@
 """White-box model of NCCL: the time of the algorithm and protocol that NCCL chooses, on the given links.
 
-The choice is NCCL's own (`presim.cost.collectives.nccl_choice`), also where it is not the fastest. RCCL's rules and
-those of accelerators' libraries are not known: they take the fastest candidate. Algorithms that NCCL_ALGO and similar
+The choice is NCCL's or RCCL's own (`presim.cost.collectives.library_choice`), also where it is not the fastest. The
+rules of accelerators' libraries are not known: they take the fastest candidate. Algorithms that NCCL_ALGO and similar
 variables forbid are excluded.
 """
 
@@ -16,8 +16,9 @@ from presim.cost.collectives.choice_steps import steps_above
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
+from presim.cost.collectives.library_choice import choose
 from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question, choose
+from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question
 from presim.cost.collectives.placement import (
     ACCELERATOR,
     Layout,
@@ -27,6 +28,7 @@ from presim.cost.collectives.placement import (
     layout_of,
     links_of,
 )
+from presim.cost.collectives.rccl_choice import has_rules as rccl_has_rules
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster
 from presim.hardware.constants import value
@@ -34,7 +36,7 @@ from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 # aws-ofi-nccl and Google's gpudirect-tcpxo ship tuner plug-ins (NCCL_TUNER_PLUGIN).
-_OTHER_LIBRARIES = ("cdna", ACCELERATOR)  # generations that do not run NCCL
+_OTHER_LIBRARIES = ("cdna", ACCELERATOR)  # generations that do not run NCCL; RCCL has rules for some
 _FABRICS_WITH_TUNER = ("efa", "tcpxo")
 _FORMULA_BY_ALGORITHM = {"nvlstree": "nvls", "collnetdirect": "collnet"}
 _LOCAL_US = value("nccl.local_us")
@@ -161,12 +163,13 @@ def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
 def library_choice(call: Call, tuning: Tuning) -> Choice | None:
     """The library's choice, which does not depend on our constants; None: its rules are not known.
 
-    These are RCCL on AMD's GPUs, accelerators' own libraries, and fabrics whose plug-ins bring a tuner of their own,
-    which NCCL asks first.
+    These are RCCL on AMD's GPUs before MI300X, accelerators' own libraries, and fabrics whose plug-ins bring a tuner of
+    their own, which NCCL asks first.
     """
     has_tuner = call.layout.nodes > 1 and call.links.fabric in _FABRICS_WITH_TUNER
-    is_nccl = not call.links.generation.startswith(_OTHER_LIBRARIES)
-    return choose(question_of(call), tuning) if is_nccl and not has_tuner else None
+    generation = call.links.generation
+    has_rules = rccl_has_rules(generation) or not generation.startswith(_OTHER_LIBRARIES)
+    return choose(question_of(call), tuning) if has_rules and not has_tuner else None
 
 
 def question_of(call: Call) -> Question:

@@ -7,7 +7,6 @@ src/enqueue.cc. What is chosen is priced by `presim.cost.collectives.algorithms`
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from typing import TypeVar
@@ -52,14 +51,8 @@ class Choice:
         return int(self.filled_channels)
 
 
-@functools.lru_cache(maxsize=4096)  # one call is asked for its price, its resources and its bytes between nodes
-def choose(question: Question, tuning: Tuning) -> Choice | None:
-    """NCCL's choice among what ``tuning`` allows; None: NCCL has no rule for this kind, or nothing is allowed."""
-    return least_estimate(question, tuning)
-
-
 def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
-    """As `choose`, not remembered: for a search over sizes."""
+    """NCCL's choice among what ``tuning`` allows; None: NCCL has no rule for this kind, or nothing is allowed."""
     allowed = [
         choice
         for choice in estimates(question, tuning)

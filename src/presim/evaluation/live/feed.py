@@ -172,15 +172,17 @@ class Feed:
         new = list(self._tables.signatures)[len(self._signatures) :]
         self._signatures += new
         prices = self._chain.price_all(new, groups, self.cluster)[0]
+        uncrowded_prices = prices
         if self.cluster.network:
             fabric_prices = [
                 one_on_fabric(signature, price, groups, self.rank, self.cluster, self._representatives, self._nccl)
                 for signature, price in zip(new, prices)
             ]
             prices = [fabric_price.price for fabric_price in fabric_prices]
+            uncrowded_prices = [fabric_price.uncrowded for fabric_price in fabric_prices]
             self._flows += [fabric_price.flows for fabric_price in fabric_prices]
         self._prices += prices
-        self._demands += demands_of(new, prices, groups, self.cluster, self._nccl)
+        self._demands += demands_of(new, uncrowded_prices, groups, self.cluster, self._nccl)
 
     def _manifest(self, groups: tuple[Group, ...]) -> Manifest:
         notes = self.tail.notes[self._notes_read :]

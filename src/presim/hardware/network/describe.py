@@ -109,7 +109,16 @@ def read_description(table: Mapping[str, Any]) -> Description:
 
 
 def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
-    """Build the topology of a cluster with this ``[network]`` table.
+    """Build the topology of a cluster with this ``[network]`` table (`plan_of`).
+
+    Raises:
+        InputError: the description is inconsistent or disconnected, or groups differ in GPUs of a domain or ports.
+    """
+    return build(plan_of(cluster, table))
+
+
+def plan_of(cluster: Cluster, table: Mapping[str, Any]) -> Plan:
+    """The figures of a cluster's network with this ``[network]`` table.
 
     Groups of nodes have their own links and ports; switches are as the ports of the rest need them.
 
@@ -130,7 +139,7 @@ def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
         (range(part.first_node // hosts, -(-(part.first_node + part.nodes) // hosts)), plan)
         for part, plan in zip(parts[1:], plans[1:])
     ]
-    return build(dataclasses.replace(plans[0], groups=tuple(groups)))
+    return dataclasses.replace(plans[0], groups=tuple(groups))
 
 
 # How the links within a node are drawn. The torus of accelerators is taken as a switch.

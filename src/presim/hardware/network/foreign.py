@@ -1,4 +1,4 @@
-"""Readers of other tools' topologies: ASTRA-sim, htsim, SimAI, NCCL and nvidia-smi."""
+"""Readers of other tools' topologies: ASTRA-sim, htsim, NCCL and nvidia-smi; `link_lists` reads ns-3 and SimAI."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 from presim.errors import InputError
-from presim.hardware.network.topology import MOST_VERTICES, Builder, Topology
-from presim.system.files import FormatError, decode_xml
+from presim.files import FormatError, decode_xml
+from presim.hardware.network.topology import Builder, Topology
 
 _MOST_RADIX = 65_536
 Reader = Callable[[str], Topology]
@@ -61,32 +61,6 @@ def _dimension(builder: Builder, kind: str, members: list[int], bandwidth: float
             builder.both_ways(member, switch, bandwidth, latency / 2)
     else:
         raise InputError(f"ASTRA-sim's topology {kind!r} is not supported; use Ring, FullyConnected or Switch")
-
-
-def simai(text: str) -> Topology:
-    """``nodes gpus_per_server nvswitches switches links gpu``, the switches, then ``from to 400Gbps 0.0005ms 0``."""
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    vertices, per_server, nvswitches, switches, links = (int(value) for value in lines[0][:5])
-    if not (min(nvswitches, switches, links) >= 0 and 0 < per_server <= vertices <= MOST_VERTICES):
-        raise InputError(
-            f"the header names {vertices:,} vertices, {per_server:,} GPUs per server, {nvswitches:,} and {switches:,} "
-            f"switches and {links:,} links; no number is negative, and there are at most {MOST_VERTICES:,} vertices"
-        )
-    gpus = vertices - nvswitches - switches
-    builder = Builder(gpus)
-    for number in range(gpus, vertices):
-        builder.vertex(f"{'nvswitch' if number < gpus + nvswitches else 'switch'}{number}")
-    link_lines = lines[2 : 2 + links]
-    if len(link_lines) < links:
-        raise InputError(
-            f"the header announces {links} links, but the file has {len(link_lines)}: it is truncated; export it again"
-        )
-    for source, target, bandwidth, latency, *_ in link_lines:
-        vertex_pair = (int(source), int(target))
-        if max(vertex_pair) >= vertices:
-            raise InputError(f"a link connects {source} and {target}, but there are {vertices} vertices; correct it")
-        builder.both_ways(*vertex_pair, _bits(bandwidth), _nanoseconds(latency))
-    return builder.build(gpus_per_node=per_server)
 
 
 def htsim(text: str) -> Topology:
@@ -223,18 +197,3 @@ def _pci(builder: Builder, element: ElementTree.Element, above: int, gpu_by_elem
     builder.both_ways(vertex, above, bandwidth, 500.0)
     for child in element:
         _pci(builder, child, vertex, gpu_by_element)
-
-
-def _bits(text: str) -> float:
-    """Bytes/s of ``400Gbps``."""
-    match = re.fullmatch(r"([\d.]+)([KMGT]?)bps", text)
-    if match is None:
-        raise InputError(f"{text!r} is not a bandwidth; write it like 400Gbps")
-    return float(match[1]) * {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[match[2]] / 8
-
-
-def _nanoseconds(text: str) -> float:
-    match = re.fullmatch(r"([\d.]+)(ns|us|ms|s)", text)
-    if match is None:
-        raise InputError(f"{text!r} is not a latency; write it like 0.0005ms")
-    return float(match[1]) * {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[match[2]]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.hardware.network import foreign
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network import foreign, link_lists, written
+from presim.hardware.network.describe import plan_of, topology_of
 from presim.hardware.network.topology import Topology
 from presim.system.files import read_text, shortened
 from presim.units import quantities
@@ -37,6 +37,22 @@ def open_network(path: str | Path) -> Topology:
         ) from error
 
 
+def exported(path: str | Path, form: str) -> str:
+    """The network of a file in the form of another tool: ns3, simai or htsim.
+
+    Raises:
+        InputError: the file cannot be read, or that form cannot state its network.
+    """
+    if form == "ns3":
+        return written.ns3(open_network(path))
+    if Path(path).suffix != ".toml":
+        raise InputError(f"{path}: for {form} give a cluster's .toml file; topologies of other tools are for ns3")
+    cluster = choose_cluster(cluster=Path(path))
+    if form == "simai":
+        return written.simai(topology_of(cluster, cluster.network), cluster.gpu.id.split("-")[0].upper())
+    return written.htsim(plan_of(cluster, cluster.network))
+
+
 def _reader(file: Path, text: str) -> foreign.Reader:
     if file.suffix in (".yml", ".yaml") or "npus_count" in text:
         return foreign.astra_sim
@@ -47,10 +63,12 @@ def _reader(file: Path, text: str) -> foreign.Reader:
     if re.search(r"^tiers\s+\d", text, re.MULTILINE | re.IGNORECASE):
         return foreign.htsim
     if re.match(r"\s*\d+ \d+ \d+ \d+ \d+ \S+", text):
-        return foreign.simai
+        return link_lists.simai
+    if re.match(r"\s*\d+[ \t]+\d+[ \t]+\d+[ \t]*\n", text):
+        return link_lists.ns3
     raise InputError(
         f"{file} has no known topology format: presim reads cluster files (.toml), ASTRA-sim (.yml), htsim (.topo), "
-        "SimAI, NCCL (.xml) and `nvidia-smi topo -m`"
+        "ns-3, SimAI, NCCL (.xml) and `nvidia-smi topo -m`"
     )
 
 

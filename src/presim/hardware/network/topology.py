@@ -99,6 +99,8 @@ class Builder:
             raise InputError(
                 f"a link connects {source} and {target}, but there are {len(self.names)} vertices; correct it"
             )
+        if source == target:
+            raise InputError(f"a link leads from {self.names[source]} to itself; correct it, or leave it out")
         if not 0 < bandwidth_Bps < math.inf:
             raise InputError(
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "

@@ -1,0 +1,102 @@
+"""Readers of topologies that list links, as ns-3's RDMA models and SimAI do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from presim.errors import InputError
+from presim.files import shortened
+from presim.hardware.network.topology import MOST_VERTICES, Builder, Topology
+
+_Link = tuple[int, int, float, float]  # vertices, bytes/s, ns
+
+
+def simai(text: str) -> Topology:
+    """``nodes gpus_per_server nvswitches switches links gpu``, the switches, then ``from to 400Gbps 0.0005ms 0``."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    vertices, per_server, nvswitches, switches, links = (int(value) for value in lines[0][:5])
+    if not (min(nvswitches, switches, links) >= 0 and 0 < per_server <= vertices <= MOST_VERTICES):
+        raise InputError(
+            f"the header names {vertices:,} vertices, {per_server:,} GPUs per server, {nvswitches:,} and {switches:,} "
+            f"switches and {links:,} links; no number is negative, and there are at most {MOST_VERTICES:,} vertices"
+        )
+    gpus = vertices - nvswitches - switches
+    builder = Builder(gpus)
+    for number in range(gpus, vertices):
+        builder.vertex(f"{'nvswitch' if number < gpus + nvswitches else 'switch'}{number}")
+    links_to_add = _parsed_links(lines[1 + (nvswitches + switches > 0) :], links, vertices)
+    if nvswitches:
+        links_to_add = _behind_ports(builder, links_to_add, range(gpus, gpus + nvswitches), per_server)
+    for link in links_to_add:
+        builder.both_ways(*link)
+    return builder.build(gpus_per_node=per_server)
+
+
+def _behind_ports(builder: Builder, links: Iterable[_Link], nvswitches: range, per_server: int) -> list[_Link]:
+    """The links, with a port between each GPU and the network's switches, so that NVSwitches are closer."""
+    result, port_Bps = [], dict.fromkeys(range(builder.gpus), 0.0)
+    for vertex, other_vertex, Bps, ns in links:
+        gpu, switch = sorted((vertex, other_vertex))
+        if gpu >= builder.gpus or switch < nvswitches.stop:
+            result.append((vertex, other_vertex, Bps, ns))
+        else:
+            result.append((builder.vertex(f"node{gpu // per_server}.nic{gpu}"), switch, Bps, ns))
+            port_Bps[gpu] += Bps
+    ports = ((gpu, builder.vertex(f"node{gpu // per_server}.nic{gpu}"), Bps) for gpu, Bps in port_Bps.items() if Bps)
+    return [*result, *((gpu, port, Bps, 0.0) for gpu, port, Bps in ports)]
+
+
+def ns3(text: str) -> Topology:
+    """``vertices switches links``, the switches, then ``from to 400Gbps 0.0005ms 0``; all other vertices are hosts."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    vertices, switches, links = (int(value) for value in lines[0])
+    if not (min(switches, links) >= 0 and switches < vertices <= MOST_VERTICES):
+        raise InputError(
+            f"the header names {vertices:,} vertices, {switches:,} switches and {links:,} links; at least one "
+            f"vertex is a host, and there are at most {MOST_VERTICES:,} vertices"
+        )
+    switch_ids = sorted({int(word) for word in lines[1]}) if switches else []
+    if len(switch_ids) != switches or (switch_ids and not 0 <= switch_ids[0] <= switch_ids[-1] < vertices):
+        raise InputError(
+            f"the header announces {switches} switches below {vertices}, and the second line names {len(switch_ids)}: "
+            f"{shortened(' '.join(map(str, switch_ids)))}; list each once"
+        )
+    builder = Builder(vertices - switches)
+    is_switch = set(switch_ids)
+    hosts = iter(range(builder.gpus))
+    numbers = [builder.vertex(f"switch{id_}") if id_ in is_switch else next(hosts) for id_ in range(vertices)]
+    for source, target, Bps, ns in _parsed_links(lines[1 + (switches > 0) :], links, vertices):
+        builder.both_ways(numbers[source], numbers[target], Bps, ns)
+    return builder.build(gpus_per_node=1)
+
+
+def _parsed_links(lines: Sequence[Sequence[str]], count: int, vertices: int) -> list[_Link]:
+    """The links of the first ``count`` lines."""
+    if len(lines) < count:
+        raise InputError(
+            f"the header announces {count} links, but the file has {len(lines)}: it is truncated; export it again"
+        )
+    links = [
+        (int(source), int(target), _bits(bandwidth), _nanoseconds(latency))
+        for source, target, bandwidth, latency, *_ in lines[:count]
+    ]
+    for source, target, _, _ in links:
+        if not 0 <= min(source, target) <= max(source, target) < vertices:
+            raise InputError(f"a link connects {source} and {target}, but there are {vertices} vertices; correct it")
+    return links
+
+
+def _bits(text: str) -> float:
+    """Bytes/s of ``400Gbps``."""
+    match = re.fullmatch(r"([\d.]+)([KMGT]?)bps", text)
+    if match is None:
+        raise InputError(f"{text!r} is not a bandwidth; write it like 400Gbps")
+    return float(match[1]) * {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[match[2]] / 8
+
+
+def _nanoseconds(text: str) -> float:
+    match = re.fullmatch(r"([\d.]+)(ns|us|ms|s)", text)
+    if match is None:
+        raise InputError(f"{text!r} is not a latency; write it like 0.0005ms")
+    return float(match[1]) * {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[match[2]]
