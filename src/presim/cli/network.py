@@ -203,7 +203,7 @@ def _run(
     from presim.hardware.network import work
     from presim.hardware.network.exchange import Exchange, run
     from presim.hardware.network.open import bytes_of, ranks_of
-    from presim.process.budgets import budget_of
+    from presim.system.budgets import budget_of
     from presim.trace.collective import MESSAGES
     from presim.trace.grids import sisters
 

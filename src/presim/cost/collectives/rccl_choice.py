@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from presim import constants
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Choice, Question
 from presim.cost.collectives.nccl_rules import is_amd_host
 from presim.cost.collectives.ring_search import ring_channels
-from presim.files.field_bounds import Bytes, Microseconds, Ratio
+from presim.hardware import constants
+from presim.system.files.field_bounds import Bytes, Microseconds, Ratio
 
 _ByProtocol = tuple[Ratio, Ratio, Ratio]
 _ByPower = tuple[tuple[Ratio, ...], tuple[Ratio, ...], tuple[Ratio, ...]]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_xml
 from presim.hardware.network.topology import Builder, Topology
+from presim.system.files import FormatError, decode_xml
 
 _MOST_RADIX = 65_536
 Reader = Callable[[str], Topology]

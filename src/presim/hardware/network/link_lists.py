@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from presim.errors import InputError
-from presim.files import shortened
 from presim.hardware.network.topology import MOST_VERTICES, Builder, Topology
+from presim.system.files import shortened
 
 _Link = tuple[int, int, float, float]  # vertices, bytes/s, ns
 
