@@ -123,13 +123,14 @@ def test_the_page_is_used_by_the_keyboard_alone(address: tuple[str, Shown], brow
     while "canvas" not in reached and len(reached) < 8:
         browser.press("Tab")
         reached.append(browser.value("document.activeElement.id"))
-    assert reached == ["ranks", "whole", "find", "canvas"]
+    assert reached == ["ranks", "whole", "find", "arrows", "canvas"]
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     while not browser.value("picture.hits.length"):
         before = browser.value("picture.asked")
-        browser.press("+")
-        browser.wait(f"picture.asked > {before} && picture.data.to === Math.round(picture.view[1])")
+        browser.press("w")
+        browser.wait(f"picture.asked > {before} && !picture.loading && !picture.frameNumber")
     browser.press("n")
+    browser.wait("picture.work && !document.getElementById('details').hidden")
     assert re.search(r"\d (ns|us|ms|s)$", browser.value("document.getElementById('under').textContent"))
 
 

@@ -162,7 +162,8 @@ function plot(where, title, values, series, distribution = 1, labels = []) {
   new ResizeObserver(() => { if (where.clientWidth) drawn.setSize({ width: where.clientWidth, height }); }).observe(where);
 }
 
-const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; });
+const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; }, about => showDetails(at("details"), about));
+at("arrows").addEventListener("change", () => picture.showArrows(at("arrows").checked));
 at("find").addEventListener("keydown", async event => {
   if (event.key !== "Enter") return;
   const hit = await picture.find(at("find").value.trim());
