@@ -147,6 +147,55 @@ def test_work_is_found_in_the_timeline(address: tuple[str, Shown], browser: Brow
     assert browser.console == []
 
 
+DETAILS = "document.getElementById('details').innerText"
+
+
+def test_work_is_selected_by_a_click_and_a_range_by_dragging(address: tuple[str, Shown], browser: Browser) -> None:
+    """The work says its shape; the range its sums, which are those of the server; Escape ends both."""
+    browser.open(f"{address[0]}#timeline", "light", ready("timeline"))
+    browser.value("picture.focus(picture.data.span[0], picture.data.span[0] + 2e6)")
+    browser.wait("!picture.loading && !picture.frameNumber && picture.hits.some(hit => hit.name.includes('mm'))")
+    place = "(() => { const box = picture.canvas.getBoundingClientRect(), hit = picture.hits.find(hit =>"
+    place += " hit.name.includes('mm') && hit.w > 2); return [box.x + hit.x + 1, box.y + hit.y + 5]; })()"
+    point = tuple(browser.value(place))
+    browser.drag(point, point)
+    browser.wait("!!picture.work && !document.getElementById('details').hidden")
+    assert " x " in browser.value(DETAILS).partition("shape")[2].splitlines()[0]
+    assert browser.value("picture.work.from") == browser.value("picture.hits.find(hit => hit.name.includes('mm')).from")
+    left, top = browser.value("(box => [box.x, box.y])(picture.canvas.getBoundingClientRect())")
+    browser.drag((left + 300, top + 30), (left + 600, top + 30))
+    browser.wait(
+        "!!picture.range && !picture.work && document.querySelector('#details h2').textContent.includes('selec')"
+    )
+    first, last = browser.value("picture.range")
+    assert (
+        browser.value("document.querySelector('#details h2').textContent").split()[0] == f"{(last - first) / 1e3:.1f}"
+    )
+    browser.value("picture.canvas.focus()")
+    browser.press("Escape")
+    assert browser.value("document.getElementById('details').hidden")
+    assert browser.console == []
+
+
+def test_brackets_follow_the_arrows_of_work(address: tuple[str, Shown], browser: Browser) -> None:
+    """To what waited for it and back; all arrows of a window are drawn where they are not too many."""
+    shown = address[1]
+    source, target = (side[0].tolist() for side in (shown.arrows.sources, shown.arrows.targets))
+    browser.open(f"{address[0]}#timeline", "light", ready("timeline"))
+    browser.value(f"picture.select({source[0]}, {source[1]}, {{ index: {source[2]} }})")
+    browser.wait("!!picture.work && !picture.loading")
+    browser.value("picture.canvas.focus()")
+    browser.press("]")
+    browser.wait(f"picture.work.track === {target[1]} && picture.work.index === {target[2]}")
+    browser.press("[")
+    browser.wait(f"picture.work.track === {source[1]} && picture.work.index === {source[2]}")
+    browser.press("f")
+    browser.wait("!picture.loading")
+    browser.value("document.getElementById('arrows').click()")
+    browser.wait("picture.arrows.length > 0")
+    assert "in this window" in browser.value("document.getElementById('under').textContent")
+
+
 def test_everything_has_a_name_for_a_screen_reader(address: tuple[str, Shown], browser: Browser) -> None:
     """Controls, pictures and headings of tables."""
     nameless = "[...document.querySelectorAll('button, select, canvas, [role=img]')].filter(one => one.offsetParent"

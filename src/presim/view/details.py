@@ -58,7 +58,7 @@ def nearest(shown: Shown, rank: int, track_number: int, moment_ns: int) -> dict[
         InputError: there is no such track, or it has no work.
     """
     track = _track(shown, rank, track_number)
-    return work(shown, rank, track_number, min(int(np.searchsorted(track.end, moment_ns)), track.end.size - 1))
+    return work(shown, rank, track_number, min(int(np.searchsorted(track.end, moment_ns, "right")), track.end.size - 1))
 
 
 def sums(shown: Shown, ranks: Sequence[int], from_ns: int, to_ns: int) -> dict[str, Any]:
