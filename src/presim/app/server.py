@@ -140,7 +140,7 @@ def application(state: State, token: str, hosts: Sequence[str] = HOSTS) -> Starl
             Middleware(SameOrigin, refusal=_of_other_site, headers=PAGE_HEADERS),
             Middleware(Guard, tokens=tokens),
         ],
-        exception_handlers={InputError: _input_error, HTTPException: _http_error},
+        exception_handlers={InputError: _input_error, OSError: _system_error, HTTPException: _http_error},
     )
 
 
@@ -163,12 +163,19 @@ def _values(body: bytes) -> Values:
         values: dict[str, str | bool] = msgspec.convert(decode_json(body), dict[str, str | bool])
     except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"the values of a form are an object of texts and switches ({error})") from error
+    for name, value in values.items():
+        if not str(value).isprintable():
+            raise InputError(f"{name} has a character that cannot be printed: {str(value)[:80]!a}")
     return values
 
 
 def _input_error(request: Request, error: Exception) -> Response:
     errors = error.errors if isinstance(error, RefusedError) else {}
     return _refused(str(error), 400, errors)
+
+
+def _system_error(request: Request, error: Exception) -> Response:
+    return _refused(f"{error}: is the project folder still there, with space, and may presim write into it?", 400)
 
 
 def _http_error(request: Request, error: Exception) -> Response:

@@ -244,7 +244,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
         after.append(f"Sustainable: {report['sustainable_request_rate']:.3g} requests/s")
     if report["largest_request_rate_within_slo"]:
         after.append(
-            f"Largest rate with {slo_text(report['slo'], _statistics(report))}: "
+            f"Knee, the largest sustainable rate with {slo_text(report['slo'], _statistics(report))}: "
             f"{report['largest_request_rate_within_slo']:.3g} requests/s"
         )
     after += [line for line in [sentence(report["cost"])] if line]
