@@ -19,7 +19,7 @@ from presim.app.jobs import Job, Jobs
 from presim.app.panes import panes_of
 from presim.app.project import MOST_LETTERS, Project
 from presim.app.questions import QUESTIONS, question
-from presim.app.timelines import Timelines
+from presim.app.timelines import Timelines, has_timelines
 from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
@@ -129,6 +129,7 @@ class State:
             **msgspec.structs.asdict(row),
             panes=list(self._panes(name)),
             is_changeable=bool(origin.question) and bool(question(origin.question).changes),
+            has_timelines=has_timelines(origin),
             values=origin.values,
             log=self.project.log(name),
         )

@@ -69,6 +69,7 @@ export interface Row {
 export interface Result extends Row {
   panes: string[];
   is_changeable: boolean;
+  has_timelines: boolean;
   values: Values;
   log: string;
 }
