@@ -196,6 +196,26 @@ def test_brackets_follow_the_arrows_of_work(address: tuple[str, Shown], browser:
     assert "in this window" in browser.value("document.getElementById('under').textContent")
 
 
+def test_a_click_on_memory_lists_the_blocks_of_that_moment(address: tuple[str, Shown], browser: Browser) -> None:
+    """It begins with the peak; the keyboard has a slider."""
+    browser.open(f"{address[0]}#memory", "light", ready("memory"))
+    text = "[...document.querySelectorAll('#memory p')].map(line => line.textContent)"
+    text += ".find(line => / into the step /.test(line))"
+    browser.wait(f"!!{text} && !!document.querySelector('#memory canvas')")
+    peak = browser.value(text)
+    assert f"{address[1].evaluation.result.memory.peak_allocated_bytes / 2**30:.2f} GiB" in peak
+    browser.value("document.querySelector('#memory canvas').scrollIntoView()")
+    box = "document.querySelector('#memory canvas').getBoundingClientRect()"
+    left, top = browser.value(f"(box => [box.x, box.y])({box})")
+    browser.drag((left + 90, top + 60), (left + 90, top + 60))
+    browser.wait(f"{text} !== {peak!r}")
+    browser.value("document.querySelector('#memory input[type=range]').focus()")
+    clicked = browser.value(text)
+    browser.press("ArrowRight")
+    browser.wait(f"{text} !== {clicked!r}")
+    assert browser.console == []
+
+
 def test_everything_has_a_name_for_a_screen_reader(address: tuple[str, Shown], browser: Browser) -> None:
     """Controls, pictures and headings of tables."""
     nameless = "[...document.querySelectorAll('button, select, canvas, [role=img]')].filter(one => one.offsetParent"

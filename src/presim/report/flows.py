@@ -34,7 +34,7 @@ def find_arrows(trace: Trace, timeline: Timeline) -> list[tuple[int, int]]:
 def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
     """Serial numbers from 1 of the arrows that start or end at each entry of device work (`find_arrows`)."""
     flows: dict[int, tuple[int, ...]] = {}
-    for serial, ends in enumerate(find_arrows(trace, timeline), 1):
-        for entry in ends:
+    for serial, pair in enumerate(find_arrows(trace, timeline), 1):
+        for entry in pair:
             flows[entry] = (*flows.get(entry, ()), serial)
     return flows

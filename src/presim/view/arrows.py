@@ -41,9 +41,9 @@ class Arrows:
 
     def of(self, rank: int, track: int, index: int) -> list[dict[str, Any]]:
         """The arrows that begin or end at a piece of work."""
-        place = np.array([rank, track, index])
-        begins, ends = (np.all(side[:, :_MOMENT] == place, axis=1) for side in (self.sources, self.targets))
-        return self._rows(np.flatnonzero(begins | ends))
+        work = np.array([rank, track, index])
+        begins, finishes = (np.all(side[:, :_MOMENT] == work, axis=1) for side in (self.sources, self.targets))
+        return self._rows(np.flatnonzero(begins | finishes))
 
     def _rows(self, hits: Ints) -> list[dict[str, Any]]:
         columns = (self.sources[hits].tolist(), self.targets[hits].tolist(), self.is_message[hits].tolist())

@@ -22,7 +22,7 @@ from presim.errors import InputError
 from presim.process.localhost import HOSTS
 from presim.process.same_origin import PAGE_HEADERS, SameOrigin
 from presim.report.palette import stylesheet
-from presim.view import details, panes
+from presim.view import blocks, details, panes
 from presim.view.opened import Opened
 from presim.view.overview import overview
 from presim.view.panes import Shown
@@ -95,6 +95,13 @@ class _Answers:
         job = self._job(request)
         return _json(job.arrows.window(_ranks(request, job), *_range(request, job)))
 
+    def blocks(self, request: Request) -> Response:
+        job, query = self._job(request), request.query_params
+        rank = _whole(query.get("rank", str(min(job.tracks, default=0))), "rank")
+        if "entry" in query:
+            return _json(blocks.live(job, rank, _whole(query["entry"], "entry")))
+        return _json(blocks.over_time(job, rank))
+
     def comparison(self, request: Request) -> Response:
         if self._compare is None:
             raise InputError("only one job is shown; name two to compare them")
@@ -123,6 +130,7 @@ def application(
             Route("/api/jobs/{job}/work", answers.work),
             Route("/api/jobs/{job}/sums", answers.sums),
             Route("/api/jobs/{job}/arrows", answers.arrows),
+            Route("/api/jobs/{job}/blocks", answers.blocks),
             Route("/api/jobs/{job}/overview", answers.overview),
             Route("/api/jobs/{job}/{pane}", answers.pane),
             Route("/palette.css", answers.palette),
@@ -170,10 +178,8 @@ def _ranks(request: Request, job: Shown) -> list[int]:
 
 def _range(request: Request, job: Shown) -> tuple[int, int]:
     """The range of time that a request names, ns; by default the steady step."""
-    begin, end = (
-        _whole(request.query_params.get(name, str(at)), name) for name, at in zip(("from", "to"), job.span_ns)
-    )
-    return begin, end
+    query, (begin, end) = request.query_params, job.span_ns
+    return _whole(query.get("from", str(begin)), "from"), _whole(query.get("to", str(end)), "to")
 
 
 def _whole(text: str, name: str) -> int:
