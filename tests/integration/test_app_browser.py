@@ -269,7 +269,7 @@ def test_a_read_only_link_has_no_control_that_changes(address: str, browser: Bro
     assert browser.value("document.querySelectorAll('.questions, .job button, [aria-label^=Delete]').length") == 0
     browser.open(f"{page}result/compose-1/summary", "light", ready("summary"))
     texts = browser.value("[...document.querySelectorAll('.title .button')].map(button => button.textContent)")
-    assert texts == ["Report"]
+    assert texts == ["Timelines", "Report"]
 
 
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:

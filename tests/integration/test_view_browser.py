@@ -201,11 +201,11 @@ def test_a_click_on_memory_lists_the_blocks_of_that_moment(address: tuple[str, S
     browser.open(f"{address[0]}#memory", "light", ready("memory"))
     text = "[...document.querySelectorAll('#memory p')].map(line => line.textContent)"
     text += ".find(line => / into the step /.test(line))"
-    browser.wait(f"!!{text} && !!document.querySelector('#memory canvas')")
+    browser.wait(f"!!{text} && !!document.querySelector('#memory canvas[role=img]')")
     peak = browser.value(text)
     assert f"{address[1].evaluation.result.memory.peak_allocated_bytes / 2**30:.2f} GiB" in peak
-    browser.value("document.querySelector('#memory canvas').scrollIntoView()")
-    box = "document.querySelector('#memory canvas').getBoundingClientRect()"
+    browser.value("document.querySelector('#memory canvas[role=img]').scrollIntoView()")
+    box = "document.querySelector('#memory canvas[role=img]').getBoundingClientRect()"
     left, top = browser.value(f"(box => [box.x, box.y])({box})")
     browser.drag((left + 90, top + 60), (left + 90, top + 60))
     browser.wait(f"{text} !== {peak!r}")
