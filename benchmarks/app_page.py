@@ -90,6 +90,7 @@ def first_pictures(browser: Browser, opens: int) -> list[tuple[str, str]]:
         for _ in range(opens + 1):
             browser.open(address[0], "light", "!!document.querySelector('[data-ready=project]')")
             ready.append(browser.value("performance.now()"))
+            browser.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
             drawn.append(browser.value("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
         process.terminate()
         process.wait()
