@@ -49,7 +49,7 @@ def main() -> None:
 def take(browser: Browser, address: str) -> None:
     """The result's first pane, and the what-if after its slider of bandwidth has moved."""
     browser.open(f"{address}result/llama3-8b", "light", SHOWN.format("summary"))
-    browser.picture().quantize(64).save(DOCS / "pictures" / "app-result.png", optimize=True)
+    browser.picture().quantize(200).save(DOCS / "pictures" / "app-result.png", optimize=True)
     browser.open(f"{address}change/llama3-8b", "light", SHOWN.format("change"))
     browser.value("document.getElementById('change-bandwidth').focus()")
     for _ in range(4):
@@ -57,7 +57,7 @@ def take(browser: Browser, address: str) -> None:
     browser.wait("document.querySelector('.copied pre').textContent.includes('inter=0.5')")
     browser.wait("document.querySelector('[role=status]').textContent.startsWith('Answered')")
     browser.value("document.activeElement.blur()")
-    browser.picture().quantize(64).save(DOCS / "pictures" / "app-what-if.png", optimize=True)
+    browser.picture().quantize(200).save(DOCS / "pictures" / "app-what-if.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -256,6 +256,12 @@ def test_a_page_follows_what_happens_in_the_folder(empty: str, browser: Browser,
     browser.wait("!!document.querySelector('[data-result=mine]')")
 
 
+def test_pages_that_were_left_keep_no_connection(address: str, browser: Browser) -> None:
+    """A browser has six to a server: the seventh page waited for one of them until the first was forgotten."""
+    for _ in range(8):
+        browser.open(address, "light", ready("project"))
+
+
 def test_a_read_only_link_has_no_control_that_changes(address: str, browser: Browser) -> None:
     page = address.replace(TOKEN, Tokens(TOKEN).read_only)
     browser.open(page, "light", ready("project"))
@@ -263,7 +269,7 @@ def test_a_read_only_link_has_no_control_that_changes(address: str, browser: Bro
     assert browser.value("document.querySelectorAll('.questions, .job button, [aria-label^=Delete]').length") == 0
     browser.open(f"{page}result/compose-1/summary", "light", ready("summary"))
     texts = browser.value("[...document.querySelectorAll('.title .button')].map(button => button.textContent)")
-    assert texts == ["Report"]
+    assert texts == ["Timelines", "Report"]
 
 
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:

@@ -123,13 +123,14 @@ def test_the_page_is_used_by_the_keyboard_alone(address: tuple[str, Shown], brow
     while "canvas" not in reached and len(reached) < 8:
         browser.press("Tab")
         reached.append(browser.value("document.activeElement.id"))
-    assert reached == ["ranks", "whole", "find", "canvas"]
+    assert reached == ["ranks", "whole", "find", "arrows", "canvas"]
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     while not browser.value("picture.hits.length"):
         before = browser.value("picture.asked")
-        browser.press("+")
-        browser.wait(f"picture.asked > {before} && picture.data.to === Math.round(picture.view[1])")
+        browser.press("w")
+        browser.wait(f"picture.asked > {before} && !picture.loading && !picture.frameNumber")
     browser.press("n")
+    browser.wait("picture.work && !document.getElementById('details').hidden")
     assert re.search(r"\d (ns|us|ms|s)$", browser.value("document.getElementById('under').textContent"))
 
 
@@ -143,6 +144,75 @@ def test_work_is_found_in_the_timeline(address: tuple[str, Shown], browser: Brow
     browser.press("Enter")
     browser.wait(f"picture.found.from > {first}")
     assert browser.value("picture.view[0] < picture.found.from && picture.found.to < picture.view[1]")
+    assert browser.console == []
+
+
+DETAILS = "document.getElementById('details').innerText"
+
+
+def test_work_is_selected_by_a_click_and_a_range_by_dragging(address: tuple[str, Shown], browser: Browser) -> None:
+    """The work says its shape; the range its sums, which are those of the server; Escape ends both."""
+    browser.open(f"{address[0]}#timeline", "light", ready("timeline"))
+    browser.value("picture.focus(picture.data.span[0], picture.data.span[0] + 2e6)")
+    browser.wait("!picture.loading && !picture.frameNumber && picture.hits.some(hit => hit.name.includes('mm'))")
+    place = "(() => { const box = picture.canvas.getBoundingClientRect(), hit = picture.hits.find(hit =>"
+    place += " hit.name.includes('mm') && hit.w > 2); return [box.x + hit.x + 1, box.y + hit.y + 5]; })()"
+    point = tuple(browser.value(place))
+    browser.drag(point, point)
+    browser.wait("!!picture.work && !document.getElementById('details').hidden")
+    assert " x " in browser.value(DETAILS).partition("shape")[2].splitlines()[0]
+    assert browser.value("picture.work.from") == browser.value("picture.hits.find(hit => hit.name.includes('mm')).from")
+    left, top = browser.value("(box => [box.x, box.y])(picture.canvas.getBoundingClientRect())")
+    browser.drag((left + 300, top + 30), (left + 600, top + 30))
+    browser.wait(
+        "!!picture.range && !picture.work && document.querySelector('#details h2').textContent.includes('selec')"
+    )
+    first, last = browser.value("picture.range")
+    assert (
+        browser.value("document.querySelector('#details h2').textContent").split()[0] == f"{(last - first) / 1e3:.1f}"
+    )
+    browser.value("picture.canvas.focus()")
+    browser.press("Escape")
+    assert browser.value("document.getElementById('details').hidden")
+    assert browser.console == []
+
+
+def test_brackets_follow_the_arrows_of_work(address: tuple[str, Shown], browser: Browser) -> None:
+    """To what waited for it and back; all arrows of a window are drawn where they are not too many."""
+    shown = address[1]
+    source, target = (side[0].tolist() for side in (shown.arrows.sources, shown.arrows.targets))
+    browser.open(f"{address[0]}#timeline", "light", ready("timeline"))
+    browser.value(f"picture.select({source[0]}, {source[1]}, {{ index: {source[2]} }})")
+    browser.wait("!!picture.work && !picture.loading")
+    browser.value("picture.canvas.focus()")
+    browser.press("]")
+    browser.wait(f"picture.work.track === {target[1]} && picture.work.index === {target[2]}")
+    browser.press("[")
+    browser.wait(f"picture.work.track === {source[1]} && picture.work.index === {source[2]}")
+    browser.press("f")
+    browser.wait("!picture.loading")
+    browser.value("document.getElementById('arrows').click()")
+    browser.wait("picture.arrows.length > 0")
+    assert "in this window" in browser.value("document.getElementById('under').textContent")
+
+
+def test_a_click_on_memory_lists_the_blocks_of_that_moment(address: tuple[str, Shown], browser: Browser) -> None:
+    """It begins with the peak; the keyboard has a slider."""
+    browser.open(f"{address[0]}#memory", "light", ready("memory"))
+    text = "[...document.querySelectorAll('#memory p')].map(line => line.textContent)"
+    text += ".find(line => / into the step /.test(line))"
+    browser.wait(f"!!{text} && !!document.querySelector('#memory canvas[role=img]')")
+    peak = browser.value(text)
+    assert f"{address[1].evaluation.result.memory.peak_allocated_bytes / 2**30:.2f} GiB" in peak
+    browser.value("document.querySelector('#memory canvas[role=img]').scrollIntoView()")
+    box = "document.querySelector('#memory canvas[role=img]').getBoundingClientRect()"
+    left, top = browser.value(f"(box => [box.x, box.y])({box})")
+    browser.drag((left + 90, top + 60), (left + 90, top + 60))
+    browser.wait(f"{text} !== {peak!r}")
+    browser.value("document.querySelector('#memory input[type=range]').focus()")
+    clicked = browser.value(text)
+    browser.press("ArrowRight")
+    browser.wait(f"{text} !== {clicked!r}")
     assert browser.console == []
 
 

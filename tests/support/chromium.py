@@ -64,6 +64,14 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse at a point of the window, move it to another and let go; a click if they are the same."""
+        button = {"button": "left", "clickCount": 1}
+        self._ask("Input.dispatchMouseEvent", type="mousePressed", x=start[0], y=start[1], **button)
+        if end != start:
+            self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=end[0], y=end[1], button="left")
+        self._ask("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], **button)
+
     def resize(self, width: int, height: int = 900) -> None:
         """Give the page another size, in CSS pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -28,6 +28,7 @@ class Result(Row, frozen=True, kw_only=True):
 
     panes: list[str]
     is_changeable: bool
+    has_timelines: bool  # at the address of timelines, below its name
     values: dict[str, str | bool]
     log: str
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -88,6 +90,7 @@ def _memory(used_bytes: int, remark: str = "") -> Figure:
 
 _TAIL = "after half of the engines are done"
 _LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
+_GPU = re.compile(r"\b\d+ x (\S+) TP\d")  # in the name of a deployment
 _SERVING_RATES = (("output_throughput", "output tokens per second"), ("request_throughput", "requests per second"))
 
 
@@ -110,7 +113,7 @@ def _of_serving(result: ServingResult) -> Summary:
     if document["sustainable_request_rate"]:
         figures.append(_rate("sustainable", "sustainable requests/s", document["sustainable_request_rate"]))
     if document["largest_request_rate_within_slo"]:
-        figures.append(_rate("within_slo", "largest requests/s in SLO", document["largest_request_rate_within_slo"]))
+        figures.append(_rate("within_slo", "knee, requests/s", _knee(document), "sustainable within the SLO"))
     money = (document.get("cost") or {}).get("money_per_million_output_tokens")
     if money is not None:
         figures.append(Figure("money", "price per million output tokens", money, three_digits(money), "", -1))
@@ -123,8 +126,13 @@ def _of_serving(result: ServingResult) -> Summary:
     )
 
 
-def _rate(key: str, label: str, number: float) -> Figure:
-    return Figure(key, label, number, _number(number), "", 1)
+def _knee(document: dict[str, Any]) -> float:
+    """The largest sustainable rate within the SLO; older results may have a larger one of a short load."""
+    return float(min(document["largest_request_rate_within_slo"], document["sustainable_request_rate"] or math.inf))
+
+
+def _rate(key: str, label: str, number: float, remark: str = "") -> Figure:
+    return Figure(key, label, number, _number(number), remark, 1)
 
 
 def _of_search(answer: Answer) -> Summary:
@@ -171,7 +179,8 @@ def _of_deployments(document: dict[str, Any]) -> Summary:
             text = _ms(best[key]) if key.endswith("_ms") else _number(best[key])
             figures.append(Figure(key, label, best[key], text, "", better))
     warning = "" if document["best"] else "no deployment meets the SLO; this is the nearest"
-    return Summary(best.get("deployment", ""), "", "", figures, warning)
+    gpus = dict.fromkeys(_GPU.findall(best.get("deployment", "")))
+    return Summary(best.get("deployment", ""), ", ".join(gpus), "", figures, warning)
 
 
 def _of_training(projection: Projection) -> Summary:

@@ -101,7 +101,11 @@ class Jobs:
             running = sum(job.state == "running" for job in self._jobs.values())
             queued = [job for job in self._jobs.values() if job.state == "queued" and not self._is_closed]
             for job in queued[: max(self.most_running - running, 0)]:
-                self._run(job)
+                try:
+                    self._run(job)
+                except OSError:  # the folder is gone or full
+                    job.state = "failed"
+                    raise
 
     def _run(self, job: Job) -> None:
         with open(self.project.path(job.name, ".log"), "wb") as log:

@@ -19,7 +19,8 @@ from presim.cli.declared import values_of
 from presim.errors import InputError
 from presim.system.files import read_text, write_file
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+MOST_LETTERS = 80  # of a name
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
 _STAMP = re.compile(r"# presim (\S+), (\d{4}-\d\d-\d\d \d\d:\d\d UTC)")
 _REMEDY = "delete it, and ask again"
 
@@ -64,6 +65,11 @@ class Project:
                 newest[path.stem] = max(newest.get(path.stem, 0.0), path.stat().st_mtime)
         return sorted(newest, key=lambda name: (-newest[name], name))
 
+    def odd_names(self) -> list[str]:
+        """Names of JSON files that no result here can have, as they can be printed."""
+        stems = (path.stem for path in self.folder.glob("*.json") if not _NAME.fullmatch(path.stem))
+        return sorted(stem.encode("utf-8", "backslashreplace").decode() for stem in stems)
+
     def free_name(self, prefix: str) -> str:
         """A name that no file of the folder has: the prefix and the next number."""
         used_names = {path.name.split(".")[0] for path in self.folder.iterdir()}
@@ -86,7 +92,7 @@ class Project:
             moment = datetime.datetime.fromtimestamp(result.stat().st_mtime, datetime.UTC)
             return Origin(date=f"{moment:%Y-%m-%d %H:%M} UTC")
         text = read_text(script, _REMEDY)
-        command = text.strip().splitlines()[-1]
+        command = (text.strip().splitlines() or [""])[-1]
         stamp = _STAMP.search(text)
         question, values = _read_command(command)
         return Origin(command, question, values, *((stamp[1], stamp[2]) if stamp else ("", "")))

@@ -13,15 +13,18 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from presim.app import words
 from presim.app.answers import Done, Overview, Refusal
 from presim.app.api import ADDRESSES, openapi
+from presim.app.bundle import FOREVER, index_page
 from presim.app.events import changes
 from presim.app.guard import Guard, Tokens
 from presim.app.state import State
@@ -35,6 +38,7 @@ from presim.system.localhost import HOSTS
 from presim.system.same_origin import PAGE_HEADERS, SameOrigin
 
 STATIC = Path(__file__).with_name("static")
+_LEAST_COMPRESSED_BYTES, _COMPRESSION = 2000, 3  # level 3 of zlib: 100 MB/s, and within 10 % of the default's size
 _MOST_BYTES = 64 << 20  # of an uploaded file
 
 
@@ -43,11 +47,12 @@ class _Answers:
 
     def __init__(self, state: State, tokens: Tokens) -> None:
         self._state, self._tokens = state, tokens
+        self._index = index_page()
 
-    def index(self, request: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
+    async def index(self, request: Request) -> Response:
+        return HTMLResponse(self._index, headers={"cache-control": "no-cache"})
 
-    def palette(self, request: Request) -> Response:
+    async def palette(self, request: Request) -> Response:
         return Response(stylesheet(), media_type="text/css")
 
     def project(self, request: Request) -> Response:
@@ -55,7 +60,8 @@ class _Answers:
 
     def events(self, request: Request) -> Response:
         content = changes(lambda: self._overview(request))
-        return StreamingResponse(content, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        headers = {"cache-control": "no-cache", "content-encoding": "identity"}  # an event is not to wait in a buffer
+        return StreamingResponse(content, media_type="text/event-stream", headers=headers)
 
     def openapi(self, request: Request) -> Response:
         return _json(openapi())
@@ -126,15 +132,26 @@ def application(state: State, token: str, hosts: Sequence[str] = HOSTS) -> Starl
             Route("/palette.css", answers.palette),
             *routes,
             Mount(PREFIX, state.timelines),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/static", _Static(directory=STATIC)),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+            Middleware(GZipMiddleware, minimum_size=_LEAST_COMPRESSED_BYTES, compresslevel=_COMPRESSION),
             Middleware(SameOrigin, refusal=_of_other_site, headers=PAGE_HEADERS),
             Middleware(Guard, tokens=tokens),
         ],
-        exception_handlers={InputError: _input_error, HTTPException: _http_error},
+        exception_handlers={InputError: _input_error, OSError: _system_error, HTTPException: _http_error},
     )
+
+
+class _Static(StaticFiles):
+    """Files of the bundle: kept by browsers where the address has a digest, else asked for anew."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """See starlette."""
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = FOREVER if b"v=" in scope["query_string"] else "no-cache"
+        return response
 
 
 def _of_other_site(origin: str) -> Response:
@@ -146,12 +163,19 @@ def _values(body: bytes) -> Values:
         values: dict[str, str | bool] = msgspec.convert(decode_json(body), dict[str, str | bool])
     except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"the values of a form are an object of texts and switches ({error})") from error
+    for name, value in values.items():
+        if not str(value).isprintable():
+            raise InputError(f"{name} has a character that cannot be printed: {str(value)[:80]!a}")
     return values
 
 
 def _input_error(request: Request, error: Exception) -> Response:
     errors = error.errors if isinstance(error, RefusedError) else {}
     return _refused(str(error), 400, errors)
+
+
+def _system_error(request: Request, error: Exception) -> Response:
+    return _refused(f"{error}: is the project folder still there, with space, and may presim write into it?", 400)
 
 
 def _http_error(request: Request, error: Exception) -> Response:

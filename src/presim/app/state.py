@@ -17,9 +17,9 @@ from presim.app.figures import Summary, summary_of
 from presim.app.forms import Form, form_of
 from presim.app.jobs import Job, Jobs
 from presim.app.panes import panes_of
-from presim.app.project import Project
+from presim.app.project import MOST_LETTERS, Project
 from presim.app.questions import QUESTIONS, question
-from presim.app.timelines import Timelines
+from presim.app.timelines import Timelines, has_timelines
 from presim.app.view.opened import Pane
 from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
@@ -57,7 +57,7 @@ class State:
             [QuestionLine(entry.name, entry.title, entry.summary) for entry in QUESTIONS],
             [self._job(job) for job in reversed(self.jobs.all()) if job.state != "done"],
             self.timelines.names(),
-            [self.row(name) for name in self._names()],
+            [*(self.row(name) for name in self._names()), *map(_unnamed, self.project.odd_names())],
         )
 
     def form(self, name: str) -> Form:
@@ -77,9 +77,10 @@ class State:
 
     def row(self, name: str) -> Row:
         """A result in a line; of a file that cannot be read, why."""
-        origin = self.project.origin(name)
-        about = (origin.question, origin.command, origin.version, origin.date)
+        about = ("", "", "", "")
         try:
+            origin = self.project.origin(name)
+            about = (origin.question, origin.command, origin.version, origin.date)
             kind, summary = self._summary(name)
         except InputError as error:
             return Row(name, "", *about, Summary("", "", "", []), str(error))
@@ -120,13 +121,15 @@ class State:
         Raises:
             InputError: it cannot be read.
         """
-        row, origin = self.row(name), self.project.origin(name)
+        row = self.row(name)
         if row.problem:
             raise InputError(row.problem)
+        origin = self.project.origin(name)
         return Result(
             **msgspec.structs.asdict(row),
             panes=list(self._panes(name)),
             is_changeable=bool(origin.question) and bool(question(origin.question).changes),
+            has_timelines=has_timelines(origin),
             values=origin.values,
             log=self.project.log(name),
         )
@@ -198,6 +201,12 @@ class State:
         progress = last_line(self.project.log(job.name)) if job.state == "running" else ""
         command = words.command(job.parts)
         return JobStatus(job.name, job.question, command, job.state, job.seconds, job.exit_code, progress)
+
+
+def _unnamed(name: str) -> Row:
+    """The line of a file that no address can name."""
+    problem = f"rename {name}.json: the app opens names of letters, digits, dots, - and _, at most {MOST_LETTERS}"
+    return Row(name, "", "", "", "", "", Summary("", "", "", []), problem)
 
 
 @functools.lru_cache(maxsize=128)

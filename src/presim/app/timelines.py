@@ -1,20 +1,27 @@
-"""Saved jobs of the folder, opened as `presim view` shows them: timelines, overview of ranks, power, roofline."""
+"""Saved jobs and composed results of the folder, as `presim view` shows them: timelines, ranks, power, roofline."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from presim.app.project import Project
 from presim.app.view.panes import Shown
 from presim.app.view.server import application, refusal
+from presim.app import words
+from presim.app.jobs import presim_command
+from presim.app.project import Origin, Project
+from presim.app.what_if import last_sentence
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
+from presim.files.scratch import temporary_folder
 from presim.trace.store import JOB_FILE
 from presim.verbs.simulate import evaluate_saved
+from presim.studies.saved_results.read import read
 
 PREFIX = "/view"
 _MOST_OPEN = 4  # jobs whose timelines are in memory
@@ -44,13 +51,49 @@ class Timelines:
 
     def _viewer(self, name: str) -> Starlette:
         path = self._project.path(name, "") / JOB_FILE
+        is_saved = path.is_file()
+        if not is_saved:
+            path = self._project.path(name)
         if not path.is_file():
-            raise InputError(f"there is no saved job {name} in {self._project.folder}")
+            raise InputError(f"there is no saved job and no result {name} in {self._project.folder}")
         written_ns = path.stat().st_mtime_ns
         with self._lock:
             if name not in self._open or self._open[name][0] != written_ns:
-                evaluation = evaluate_saved(path.parent, EvaluationOptions())
+                if is_saved:
+                    shown = Shown(name, evaluate_saved(path.parent, EvaluationOptions()))
+                else:
+                    shown = _composed_again(self._project, name)
                 while len(self._open) >= _MOST_OPEN:
                     self._open.pop(next(iter(self._open)))
-                self._open[name] = (written_ns, application([Shown(name, evaluation)]))
+                self._open[name] = (written_ns, application([shown]))
             return self._open[name][1]
+
+
+def has_timelines(origin: Origin) -> bool:
+    """Whether the command of a result can be asked for the traces that it simulated."""
+    return origin.question == "compose"
+
+
+def _composed_again(project: Project, name: str) -> Shown:
+    """A composed result's job, composed once more to be saved: a result alone has no timelines.
+
+    Raises:
+        InputError: it was not composed here, cannot be composed any more, or is another job now.
+    """
+    origin = project.origin(name)
+    if not has_timelines(origin):
+        raise InputError(f"{name} has no timelines: they are of saved jobs, and of results that `compose` wrote here")
+    with temporary_folder("timelines") as folder:
+        job = Path(folder, "job")
+        parts = [*words.words(origin.question, {**origin.values, "save": str(job)}), "-q"]
+        ended = subprocess.run(presim_command(parts), cwd=project.folder, capture_output=True, text=True, check=False)
+        if not (job / JOB_FILE).is_file():
+            raise InputError(f"{name} cannot be composed again: {last_sentence(ended.stdout + ended.stderr)}")
+        evaluation = evaluate_saved(job, EvaluationOptions())
+    expected_s, step_s = read(project.path(name)).content.step_time_s, evaluation.result.step_time_s
+    if step_s != expected_s:  # what-if options that a saved job does not hold, or another version of presim
+        raise InputError(
+            f"{name} has no timelines: its saved job takes {step_s} s and the result {expected_s} s, by its what-if "
+            f"options or another version of presim; `presim compose … --perfetto FILE` writes the timeline"
+        )
+    return Shown(name, evaluation)

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     "--cluster", metavar="FILE", help="TOML file that describes the cluster; engines share the links of its [network]."
 )
 @add_options(ENGINE, LOAD, FLEET, LIFE)
-@click.option(
-    "--prefill-gpu", metavar="ID", help="Another GPU of prefill-only engines.", shell_complete=completion.gpus
-)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
 @click.option("--detail", is_flag=True, help="Show one decode and one prefill step by operator, with their limits.")

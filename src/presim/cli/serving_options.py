@@ -228,6 +228,9 @@ ENGINES_TOGETHER = (
 )
 FLEET = (
     *ENGINES_TOGETHER,
+    click.option(
+        "--prefill-gpu", metavar="ID", help="Another GPU of prefill-only engines.", shell_complete=completion.gpus
+    ),
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
     PRICES,
     click.option(

@@ -6,16 +6,15 @@ from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
 
 
-def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
-    """Serial numbers of the arrows that start or end at each entry of device work.
+def find_arrows(trace: Trace, timeline: Timeline) -> list[tuple[int, int]]:
+    """Pairs of entries of device work: what was awaited, and what waited.
 
     Only waits that delayed their stream have arrows: the stream was empty, and the awaited work ended last.
     """
     last: dict[int, int] = {}  # stream -> its latest device work
     recorded: dict[int, int] = {}  # recording -> the work before it
     pending: dict[int, list[int]] = {}  # stream -> work of other streams that its next work waits for
-    flows: dict[int, tuple[int, ...]] = {}
-    serial = 0
+    arrows: list[tuple[int, int]] = []
     columns = (trace.columns["kind"].tolist(), trace.columns["stream"].tolist(), trace.columns["object"].tolist())
     end, start = timeline.end_ns.tolist(), timeline.start_ns.tolist()
     for entry, (kind, stream, event) in enumerate(zip(*columns)):
@@ -26,9 +25,16 @@ def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
         elif kind in (Kind.WORK, Kind.COLLECTIVE):
             before = end[last[stream]] if stream in last else 0
             for source in pending.pop(stream, ()):
-                if before < end[source] <= start[entry] and trace.columns["stream"][source] != stream:
-                    serial += 1
-                    flows[source] = (*flows.get(source, ()), serial)
-                    flows[entry] = (*flows.get(entry, ()), serial)
+                if before < end[source] <= start[entry] and columns[1][source] != stream:
+                    arrows.append((source, entry))
             last[stream] = entry
+    return arrows
+
+
+def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
+    """Serial numbers from 1 of the arrows that start or end at each entry of device work (`find_arrows`)."""
+    flows: dict[int, tuple[int, ...]] = {}
+    for serial, pair in enumerate(find_arrows(trace, timeline), 1):
+        for entry in pair:
+            flows[entry] = (*flows.get(entry, ()), serial)
     return flows

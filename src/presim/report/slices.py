@@ -73,7 +73,7 @@ def stream_slices(
     """The device work of one stream; ``flows``: the result of `find_flows`."""
     trace = priced.trace
     entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE) & (trace.columns["stream"] == stream))
-    details = [_details(trace, priced, index) for index in range(len(trace.signatures))]
+    details = [details_of(trace, priced, index) for index in range(len(trace.signatures))]
     start, end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
     columns = [trace.columns[name].tolist() for name in ("signature", "operator", "scope", "phase")]
     slices = []
@@ -133,8 +133,8 @@ def _nest(paths: Iterable[tuple[str, ...]], starts_ns: list[int], ends_ns: list[
     return [Slice(*fields) for fields in zip(names, begins, finishes)]
 
 
-def _details(trace: Trace, priced: PricedTrace, index: int) -> Details:
-    """Fields of a signature for the details panel."""
+def details_of(trace: Trace, priced: PricedTrace, index: int) -> Details:
+    """What a viewer says of work with a signature: its shape and type, its group, and where its price comes from."""
     signature, price = trace.signatures[index], priced.prices[index]
     details: Details = {"family": family(signature)}
     for key, value in msgspec.structs.asdict(signature).items():

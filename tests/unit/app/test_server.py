@@ -224,6 +224,18 @@ def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: S
     assert stranger.get("/api/project").status_code == 403
 
 
+@pytest.mark.torch_cuda
+def test_a_composed_result_has_timelines_without_a_saved_job(client: TestClient, state: State, composed: str) -> None:
+    """It is composed once more; a result that the composed job does not have is refused, and nothing is left behind."""
+    before = sorted(path.name for path in state.project.folder.iterdir())
+    assert client.get(f"/api/results/{composed}").json()["has_timelines"]
+    summary = client.get(f"/view/{composed}/api/jobs/0/summary").json()
+    figures = client.get(f"/api/results/{composed}").json()["summary"]["figures"]
+    assert summary["headline"][0]["value"] == figures[0]["text"]
+    assert sorted(path.name for path in state.project.folder.iterdir()) == before
+    assert client.get("/view/nothing/").json()["error"].startswith("there is no saved job and no result nothing in ")
+
+
 @pytest.mark.parametrize("question", [question for question in QUESTIONS if question.changes], ids=lambda one: one.name)
 def test_every_word_of_a_control_is_a_value_of_its_option(question: Question) -> None:
     """As the verb's declaration checks it, and GPUs by the catalogue."""

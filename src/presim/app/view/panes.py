@@ -16,6 +16,7 @@ from presim.analysis.time.energy import power_over_time
 from presim.analysis.time.flops import executed_flops
 from presim.analysis.time.steps import find_steps
 from presim.app.view import result_panes
+from presim.app.view.arrows import Arrows, arrows
 from presim.app.view.tracks import KINDS, Track, tracks
 from presim.errors import InputError
 from presim.evaluation.pipeline import Evaluation
@@ -25,7 +26,7 @@ from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
 
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")  # of a layer in the name of a module
-_MOST_RANKS = 32  # in one answer
+MOST_RANKS = 32  # in one answer
 _POWER_POINTS = 500
 
 
@@ -41,6 +42,12 @@ class Shown:
         """Tracks by simulated rank, created at first use."""
         timelines = self.evaluation.timelines
         return {rank: tracks(priced, timelines[rank]) for rank, priced in sorted(self.evaluation.ranks.items())}
+
+    @functools.cached_property
+    def arrows(self) -> Arrows:
+        """Arrows between the work of simulated ranks, found at first use."""
+        evaluation = self.evaluation
+        return arrows(evaluation.ranks, evaluation.timelines, self.tracks, evaluation.representatives)
 
     @functools.cached_property
     def span_ns(self) -> tuple[int, int]:
@@ -70,8 +77,8 @@ def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | N
         "span": [begin, end],
         "kinds": KINDS,
         "ranks": [
-            {"rank": rank, "tracks": [track.window(first, last, pixels) for track in _tracks_of(shown, rank)]}
-            for rank in ranks[:_MOST_RANKS]
+            {"rank": rank, "tracks": [track.window(first, last, pixels) for track in tracks_of(shown, rank)]}
+            for rank in ranks
         ],
     }
 
@@ -82,7 +89,7 @@ def find(shown: Shown, ranks: Sequence[int], text: str, after_ns: int) -> dict[s
     Raises:
         InputError: a rank was not simulated.
     """
-    tracks_of_ranks = [(rank, track) for rank in ranks for track in _tracks_of(shown, rank)]
+    tracks_of_ranks = [(rank, track) for rank in ranks for track in tracks_of(shown, rank)]
     count = sum(track.count(text) for _, track in tracks_of_ranks)
     for moment_ns in (after_ns, -1):  # behind the last comes the first
         hits = [(hit, rank, track.name) for rank, track in tracks_of_ranks if (hit := track.find(text, moment_ns))]
@@ -92,7 +99,12 @@ def find(shown: Shown, ranks: Sequence[int], text: str, after_ns: int) -> dict[s
     return {"count": 0, "rank": None, "track": "", "from": None, "to": None}
 
 
-def _tracks_of(shown: Shown, rank: int) -> list[Track]:
+def tracks_of(shown: Shown, rank: int) -> list[Track]:
+    """The streams of a rank.
+
+    Raises:
+        InputError: it was not simulated.
+    """
     if rank not in shown.tracks:
         raise InputError(f"rank {rank} was not simulated; there are {sorted(shown.tracks)[:8]}")
     return shown.tracks[rank]

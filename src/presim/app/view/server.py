@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from presim.app.view import panes
+from presim.app.view import blocks, details, panes
 from presim.app.view.opened import Opened
 from presim.app.view.overview import overview
 from presim.app.view.panes import Shown
@@ -70,17 +70,37 @@ class _Answers:
 
     def timeline(self, request: Request) -> Response:
         job, query = self._job(request), request.query_params
-        ranks = [_whole(word, "ranks") for word in query.get("ranks", "").split(",") if word]
         first, last = (_whole(query[name], name) if name in query else None for name in ("from", "to"))
-        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, _pixels(request)))
+        return _json(panes.timeline(job, _ranks(request, job), first, last, _pixels(request)))
 
     def find(self, request: Request) -> Response:
         job, query = self._job(request), request.query_params
-        ranks = [_whole(word, "ranks") for word in query.get("ranks", "").split(",") if word]
         text, after = query.get("text", ""), _whole(query.get("after", "-1"), "after")
         if not text:
             raise InputError("text is empty; name what to find, e.g. text=gemm")
-        return _json(panes.find(job, ranks or sorted(job.tracks)[:1], text, after))
+        return _json(panes.find(job, _ranks(request, job), text, after))
+
+    def work(self, request: Request) -> Response:
+        job, query = self._job(request), request.query_params
+        rank, track = (_whole(query.get(name, "0"), name) for name in ("rank", "track"))
+        if "index" in query:
+            return _json(details.work(job, rank, track, _whole(query["index"], "index")))
+        return _json(details.nearest(job, rank, track, _whole(query.get("at", "0"), "at")))
+
+    def sums(self, request: Request) -> Response:
+        job = self._job(request)
+        return _json(details.sums(job, _ranks(request, job), *_range(request, job)))
+
+    def arrows(self, request: Request) -> Response:
+        job = self._job(request)
+        return _json(job.arrows.window(_ranks(request, job), *_range(request, job)))
+
+    def blocks(self, request: Request) -> Response:
+        job, query = self._job(request), request.query_params
+        rank = _whole(query.get("rank", str(min(job.tracks, default=0))), "rank")
+        if "entry" in query:
+            return _json(blocks.live(job, rank, _whole(query["entry"], "entry")))
+        return _json(blocks.over_time(job, rank))
 
     def comparison(self, request: Request) -> Response:
         if self._compare is None:
@@ -107,6 +127,10 @@ def application(
             Route("/api/results/{result}/{pane}", answers.result),
             Route("/api/jobs/{job}/timeline", answers.timeline),
             Route("/api/jobs/{job}/find", answers.find),
+            Route("/api/jobs/{job}/work", answers.work),
+            Route("/api/jobs/{job}/sums", answers.sums),
+            Route("/api/jobs/{job}/arrows", answers.arrows),
+            Route("/api/jobs/{job}/blocks", answers.blocks),
             Route("/api/jobs/{job}/overview", answers.overview),
             Route("/api/jobs/{job}/{pane}", answers.pane),
             Route("/palette.css", answers.palette),
@@ -144,6 +168,18 @@ def _short(word: str) -> str:
 
 def _pixels(request: Request) -> int:
     return min(max(_whole(request.query_params.get("pixels", "1200"), "pixels"), 1), _MOST_PIXELS)
+
+
+def _ranks(request: Request, job: Shown) -> list[int]:
+    """The ranks that a request names, at most as many as are drawn; by default the first."""
+    words = request.query_params.get("ranks", "").split(",")
+    return [_whole(word, "ranks") for word in words if word][: panes.MOST_RANKS] or sorted(job.tracks)[:1]
+
+
+def _range(request: Request, job: Shown) -> tuple[int, int]:
+    """The range of time that a request names, ns; by default the steady step."""
+    query, (begin, end) = request.query_params, job.span_ns
+    return _whole(query.get("from", str(begin)), "from"), _whole(query.get("to", str(end)), "to")
 
 
 def _whole(text: str, name: str) -> int:

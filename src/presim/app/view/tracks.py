@@ -40,18 +40,19 @@ class Track:
     module: Ints  # index into `modules`, or -1
     labels: tuple[str, ...]
     modules: tuple[str, ...]
+    entry: Ints  # of the trace
     busy: Ints  # [entry] time spent up to and with it
     busy_of: Ints  # [kind, entry] the same by kind
 
     def window(self, from_ns: int, to_ns: int, pixels: int) -> dict[str, Any]:
-        """The content of a window as JSON: ``boxes`` or, if there are too many, ``shares`` of each pixel by kind."""
+        """The content of a window as JSON: ``boxes``, the number of the first, or ``shares`` of each pixel by kind."""
         first = int(np.searchsorted(self.end, from_ns, "right"))
         last = int(np.searchsorted(self.start, to_ns, "left"))
         if last - first <= MOST_BOXES:
-            return {"name": self.name, "boxes": self._boxes(first, last)}
+            return {"name": self.name, "first": first, "boxes": self._boxes(first, last)}
         edges = np.linspace(from_ns, to_ns, pixels + 1)
-        shares = np.clip(np.rint(self.shares(edges) * 100), 0, 100)
-        return {"name": self.name, "shares": [[float(value) for value in pixel] for pixel in shares]}
+        percent = np.clip(np.rint(self.shares(edges) * 100), 0, 100).astype(np.int64)
+        return {"name": self.name, "shares": percent.tolist()}
 
     def find(self, text: str, after_ns: int) -> tuple[int, int, int] | None:
         """Start, end and number from 1 of the first piece of work behind a moment whose name or module has a text."""
@@ -79,6 +80,11 @@ class Track:
             [start, end, kind, self.labels[label], self.modules[module] if module >= 0 else ""]
             for start, end, kind, label, module in rows
         ]
+
+    def within(self, from_ns: int, to_ns: int) -> tuple[Ints, Ints]:
+        """Numbers of the work that runs in a range, and how long each does there, ns."""
+        indices = np.flatnonzero((self.end > from_ns) & (self.start < to_ns))
+        return indices, np.minimum(self.end[indices], to_ns) - np.maximum(self.start[indices], from_ns)
 
     def shares(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
         """[interval, kind] share of each interval between ``edges`` in which a kind of work runs."""
@@ -121,7 +127,7 @@ def tracks(priced: PricedTrace, timeline: Timeline) -> list[Track]:
         by_kind = np.stack([np.cumsum(np.where(kind == kind_number, spent, 0)) for kind_number in range(len(KINDS))])
         module = trace.columns["scope"][entries].astype(np.int64)
         stream_tracks.append(
-            Track(name, start, end, kind, label, module, labels, trace.scopes, np.cumsum(spent), by_kind)
+            Track(name, start, end, kind, label, module, labels, trace.scopes, entries, np.cumsum(spent), by_kind)
         )
     return stream_tracks
 

@@ -133,7 +133,7 @@ def _sentences(result: ServingResult) -> list[str]:
         sentences.append(f"Sustainable: {result.sustainable_request_rate:.3g} requests/s")
     if result.largest_request_rate_within_slo:
         sentences.append(
-            f"Largest rate with {slo_text(result.slo, result.slo_statistic_by_metric)}: "
+            f"Knee, the largest sustainable rate with {slo_text(result.slo, result.slo_statistic_by_metric)}: "
             f"{result.largest_request_rate_within_slo:.3g} requests/s"
         )
     sentences += [line for line in [sentence(result.cost)] if line]

@@ -343,13 +343,16 @@ def _decoded(served: Served, begin_ns: int, end_ns: int) -> int:
 def largest_rate(
     deployment: Deployment, workload: Workload, slo: Slo, sustainable: float, rate: float, seed: int = 0
 ) -> float | None:
-    """The largest rate at which the requests, sped up or slowed down, meet the SLO; None if no rate does."""
+    """The knee: the largest sustained rate at which the requests, sped up or slowed down, meet the SLO; else None.
+
+    Beyond the sustainable rate a load meets the SLO only as long as it is short: its queue grows.
+    """
     some = workload.first(_MOST_PROBED)
 
     def keeps(candidate_rate: float) -> bool:
         return metrics.meets(simulate(some.scaled(candidate_rate / rate), deployment.fleet(seed=seed)), slo)
 
-    low, high = 0.0, 1.25 * sustainable
+    low, high = 0.0, STEADY * sustainable
     if keeps(high):
         return high
     for _ in range(9):

@@ -31,6 +31,6 @@ function inkOn(colour) {
 
 function legendOf(names) {
   const legend = make("p", undefined, { class: "legend" });
-  names.forEach(name => { const entry = make("span"); entry.append(make("i", undefined, { class: `part-${name}` }), name); legend.append(entry); });
+  names.forEach(name => { const entry = make("span"); entry.append(make("i", undefined, { class: `part-${name.replaceAll(" ", "-")}` }), name); legend.append(entry); });
   return legend;
 }

@@ -1,41 +1,79 @@
 "use strict";
 // The timeline: asks for a window of tracks and draws it. The server sends single boxes where few are in view, and the
-// share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid.
-const TRACK = 22, HEAD = 20, NAME = 190, LABEL = 110;  // pixels
+// share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid. One
+// question is on its way at a time, and one picture is drawn a frame, however fast the keys come.
+const TRACK = 22, HEAD = 20, NAME = 214, LABEL = 110, ROW_STEP = TRACK + 4;  // pixels
+const SHIFT = .2, ZOOM_IN = .6, ZOOM_OUT = 1.6;  // of a key
 
 class Timeline {
-  constructor(canvas, ask, said) {
-    this.canvas = canvas; this.ask = ask; this.said = said;
-    this.view = null; this.data = null; this.asked = 0; this.hits = []; this.chosen = null;
-    canvas.addEventListener("wheel", event => { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 400), event.offsetX); }, { passive: false });
-    canvas.addEventListener("pointerdown", event => { this.drag = event.offsetX; canvas.setPointerCapture(event.pointerId); });
-    canvas.addEventListener("pointerup", () => { this.drag = null; });
+  // `ask`: asks the server; `said`: shows a sentence; `detailed`: shows a piece of work, sums of a range, or null.
+  constructor(canvas, ask, said, detailed) {
+    Object.assign(this, { canvas, ask, said, detailed, view: null, data: null, asked: 0, hits: [], work: null, range: null, arrows: [], areAllArrowsShown: false });
+    canvas.addEventListener("wheel", event => this.wheel(event), { passive: false });
+    canvas.addEventListener("pointerdown", event => this.pressed(event));
     canvas.addEventListener("pointermove", event => this.moved(event));
+    canvas.addEventListener("pointerup", event => this.released(event));
+    canvas.addEventListener("pointercancel", () => { this.press = null; });
     canvas.addEventListener("keydown", event => this.key(event));
     new ResizeObserver(() => this.load()).observe(canvas.parentElement);
   }
 
-  show(base, ranks) { this.base = base; this.ranks = ranks; this.view = null; return this.load(); }
+  show(base, ranks) {
+    Object.assign(this, { base, ranks, view: null, work: null, range: null, arrows: [], found: null });
+    this.detailed(null);
+    return this.load();
+  }
 
   whole() { this.view = null; return this.load(); }
 
   get width() { return Math.max(50, this.canvas.clientWidth - NAME); }
 
-  async load() {
-    if (this.base === undefined || !this.canvas.clientWidth) return;
-    const number = ++this.asked;
-    const query = { ranks: this.ranks.join(","), pixels: Math.round(this.width) };
-    if (this.view) { query.from = Math.round(this.view[0]); query.to = Math.round(this.view[1]); }
-    const data = await this.ask(`${this.base}/timeline?${new URLSearchParams(query)}`);
-    if (number !== this.asked || !data) return;  // a later window is on its way
-    this.data = data; this.view = [data.from, data.to]; this.chosen = null; this.draw();
+  question(path, query) { return this.ask(`${this.base}/${path}?${new URLSearchParams(query)}`); }
+
+  // Ask for the window; while an answer is on its way, once more after it. Resolves when the last is drawn.
+  load() {
+    if (this.base === undefined || !this.canvas.clientWidth) return Promise.resolve();
+    this.isStale = true;
+    this.loading ??= this.loadLast().finally(() => { this.loading = null; });
+    return this.loading;
   }
+
+  async loadLast() {
+    while (this.isStale) {
+      this.isStale = false;
+      this.asked++;
+      const query = { ranks: this.ranks.join(","), pixels: Math.round(this.width) };
+      if (this.view) { query.from = Math.round(this.view[0]); query.to = Math.round(this.view[1]); }
+      const base = this.base, data = await this.question("timeline", query);
+      if (!data || base !== this.base) continue;
+      this.data = data;
+      this.view ??= [data.from, data.to];
+      if (this.areAllArrowsShown && !this.isStale) await this.loadArrows(query.ranks);
+      this.draw();
+    }
+  }
+
+  async loadArrows(ranks) {
+    const answer = await this.question("arrows", { ranks, from: Math.round(this.view[0]), to: Math.round(this.view[1]) });
+    if (!answer) return;
+    this.arrows = answer.arrows;
+    this.said(answer.count > answer.arrows.length ? `${answer.count.toLocaleString("en")} arrows are in this window: zoom in to see them.` : `${answer.count.toLocaleString("en")} arrows in this window.`);
+  }
+
+  showArrows(areShown) { this.areAllArrowsShown = areShown; this.arrows = []; return this.load(); }
+
+  // Draw in the next frame, once.
+  draw() {
+    if (!this.data || this.frameNumber) return;
+    this.frameNumber = requestAnimationFrame(() => { this.frameNumber = 0; drawTimeline(this); });
+  }
+
+  momentAt(x) { return this.view[0] + (this.view[1] - this.view[0]) * (x - NAME) / this.width; }
 
   zoom(factor, x) {
     if (!this.view) return;
-    const [from, to] = this.view, at = from + (to - from) * Math.max(0, x - NAME) / this.width;
-    const length = Math.max(100, (to - from) * factor);
-    const first = at - (at - from) * length / (to - from);
+    const [from, to] = this.view, at = this.momentAt(Math.max(NAME, x));
+    const length = Math.min(1e15, Math.max(100, (to - from) * factor)), first = at - (at - from) * length / (to - from);
     this.view = [first, first + length]; this.draw(); this.load();
   }
 
@@ -45,61 +83,115 @@ class Timeline {
     this.view = [this.view[0] + by, this.view[1] + by]; this.draw(); this.load();
   }
 
-  key(event) {
-    if (event.key === "n" || event.key === "p") { event.preventDefault(); this.step(event.key === "n" ? 1 : -1); return; }
-    const done = { ArrowLeft: () => this.pan(-.2), ArrowRight: () => this.pan(.2), "+": () => this.zoom(.6, NAME + this.width / 2),
-      "=": () => this.zoom(.6, NAME + this.width / 2), "-": () => this.zoom(1.6, NAME + this.width / 2), 0: () => this.whole() }[event.key];
-    if (done) { event.preventDefault(); done(); }
+  // Show a range of time with a margin of a quarter at both sides.
+  focus(from, to) {
+    const margin = Math.max(100, to - from) / 4;
+    this.view = [from - margin, to + margin]; this.draw(); return this.load();
   }
 
-  step(by) {
-    if (!this.hits.length) { this.said("Zoom in with + until single boxes are drawn."); return; }
-    const size = this.hits.length, from = this.chosen === null ? (by > 0 ? -1 : 0) : this.chosen;
-    this.chosen = (from + by + size) % size; this.draw(); this.tell(this.hits[this.chosen]);
+  wheel(event) {
+    if (event.ctrlKey || event.metaKey) { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 400), event.offsetX); }
+    else if (event.deltaX) { event.preventDefault(); this.pan(event.deltaX / this.width); }
   }
 
-  tell(hit) { this.said(`${hit.name}${hit.module ? ` in ${hit.module}` : ""}: ${nanoseconds(hit.ns)}`); }
+  pressed(event) {
+    if (!this.view) return;
+    this.canvas.focus({ preventScroll: true });
+    this.canvas.setPointerCapture(event.pointerId);
+    this.press = { x: event.offsetX, last: event.offsetX, isPan: event.shiftKey, from: this.momentAt(event.offsetX) };
+  }
 
   moved(event) {
-    if (this.drag != null) { this.pan((this.drag - event.offsetX) / this.width); this.drag = event.offsetX; return; }
-    const hit = this.hits.find(one => event.offsetY >= one.y && event.offsetY < one.y + TRACK && event.offsetX >= one.x && event.offsetX <= one.x + Math.max(one.w, 1));
+    if (this.press?.isPan) { this.pan((this.press.last - event.offsetX) / this.width); this.press.last = event.offsetX; return; }
+    if (this.press) {
+      if (Math.abs(event.offsetX - this.press.x) > 4) { this.range = this.ordered(this.press.from, this.momentAt(event.offsetX)); this.draw(); }
+      return;
+    }
+    const hit = this.hitAt(event.offsetX, event.offsetY);
     if (hit) this.tell(hit);
   }
 
-  draw() {
-    const rows = this.data.ranks.flatMap(one => one.tracks.map(track => ({ rank: one.rank, track })));
-    const height = HEAD + rows.length * (TRACK + 4), ratio = window.devicePixelRatio || 1, whole = this.canvas.clientWidth;
-    this.canvas.width = whole * ratio; this.canvas.height = height * ratio; this.canvas.style.height = `${height}px`;
-    const pen = this.canvas.getContext("2d");
-    pen.scale(ratio, ratio); pen.clearRect(0, 0, whole, height); pen.font = "12px system-ui, sans-serif";
-    const ink = getComputedStyle(document.body).color;
-    this.fills = fills(pen, this.data.kinds);
-    document.getElementById("legend").replaceChildren(...legendOf(this.data.kinds).children);
-    const [from, to] = this.view, scale = this.width / (to - from);
-    pen.fillStyle = ink;
-    const line = getComputedStyle(document.documentElement).getPropertyValue("--line");
-    for (const tick of roundTicks(from - this.data.span[0], to - this.data.span[0], this.width / LABEL)) {
-      const x = NAME + (tick + this.data.span[0] - from) * scale;
-      pen.fillStyle = line; pen.fillRect(x, HEAD - 4, 1, height);
-      const text = roundMoment(tick), room = pen.measureText(text).width;
-      pen.fillStyle = ink; pen.fillText(text, Math.max(NAME, Math.min(x - room / 2, whole - room - 2)), 13);
+  released(event) {
+    const press = this.press;
+    this.press = null;
+    if (!press || press.isPan) return;
+    if (Math.abs(event.offsetX - press.x) > 4) this.sum(this.ordered(press.from, this.momentAt(event.offsetX)));
+    else {
+      const hit = this.hitAt(event.offsetX, event.offsetY);
+      if (hit) this.select(hit.rank, hit.track, { index: hit.index }); else this.clear();
     }
-    this.hits = [];
-    rows.forEach(({ rank, track }, row) => {
-      const y = HEAD + row * (TRACK + 4);
-      pen.fillStyle = ink; pen.fillText(fitting(pen, `${rank}: ${track.name}`, NAME - 8), 2, y + 15);
-      if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
-    });
-    const hit = this.chosen === null ? null : this.hits[this.chosen];
-    if (this.found) this.frame(pen, rows, from, scale, ink);
-    if (hit) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(hit.x, hit.y, Math.max(hit.w, 2), TRACK); }
   }
+
+  ordered(one, other) { return [Math.min(one, other), Math.max(one, other)].map(Math.round); }
+
+  hitAt(x, y) { return this.hits.find(hit => y >= hit.y && y < hit.y + TRACK && x >= hit.x && x <= hit.x + Math.max(hit.w, 1)); }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const middle = NAME + this.width / 2;
+    const act = {
+      ArrowLeft: () => this.pan(-SHIFT), a: () => this.pan(-SHIFT), ArrowRight: () => this.pan(SHIFT), d: () => this.pan(SHIFT),
+      "+": () => this.zoom(ZOOM_IN, middle), "=": () => this.zoom(ZOOM_IN, middle), w: () => this.zoom(ZOOM_IN, middle),
+      "-": () => this.zoom(ZOOM_OUT, middle), s: () => this.zoom(ZOOM_OUT, middle), 0: () => this.whole(),
+      n: () => this.step(1), ".": () => this.step(1), p: () => this.step(-1), ",": () => this.step(-1),
+      "]": () => this.follow("from", "to"), "[": () => this.follow("to", "from"),
+      f: () => this.focusOnSelection(), m: () => this.work && this.sum([this.work.from, this.work.to]), Escape: () => this.clear(),
+      "/": () => at("find").focus(),
+    }[event.key];
+    if (act) { event.preventDefault(); act(); }
+  }
+
+  focusOnSelection() {
+    if (this.range) this.focus(...this.range); else if (this.work) this.focus(this.work.from, this.work.to);
+    else this.said("Select work by a click or by n, or a range by dragging; f shows it whole.");
+  }
+
+  // The next or last work of the selected stream; without one, the first that is drawn.
+  step(by) {
+    if (this.work) return this.select(this.work.rank, this.work.track, { index: Math.max(0, this.work.index + by) });
+    const [first] = this.hits;
+    if (first) return this.select(first.rank, first.track, { index: first.index });
+    const rank = this.data?.ranks.find(entry => entry.tracks.length);
+    return rank ? this.select(rank.rank, 0, { at: Math.round(this.view[0]) }) : undefined;
+  }
+
+  // Go along an arrow of the selected work, to what waited for it or to what it waited for.
+  follow(near, far) {
+    const { work } = this;
+    const arrow = work?.arrows.find(entry => entry[near][0] === work.rank && entry[near][1] === work.track && entry[near][2] === work.index);
+    if (!arrow) { this.said(work ? "No arrow leads there from this work." : "Select work first."); return undefined; }
+    const [rank, track, index] = arrow[far];
+    return this.select(rank, track, { index });
+  }
+
+  async select(rank, track, which) {
+    const work = await this.question("work", { rank, track, ...which });
+    if (!work) return;
+    Object.assign(this, { work, range: null, found: null });
+    this.detailed(work); this.tell(work);
+    const [from, to] = this.view, isSeen = work.to > from && work.from < to;
+    if (isSeen) this.draw();
+    else { const half = (to - from) / 2, middle = (work.from + work.to) / 2; this.view = [middle - half, middle + half]; this.load(); }
+  }
+
+  async sum(range) {
+    if (range[1] <= range[0]) return;
+    Object.assign(this, { range, work: null, found: null });
+    this.draw();
+    const sums = await this.question("sums", { ranks: this.ranks.join(","), from: range[0], to: range[1] });
+    if (!sums || this.range !== range) return;
+    this.detailed(sums); this.said(`${nanoseconds(range[1] - range[0])} are selected.`);
+  }
+
+  clear() { Object.assign(this, { work: null, range: null, found: null }); this.detailed(null); this.draw(); }
+
+  tell(hit) { this.said(`${hit.name}${hit.module ? ` in ${hit.module}` : ""}: ${nanoseconds(hit.to - hit.from)}`); }
 
   // Go to the next work whose name or module has a text; the window keeps its length unless the work is longer.
   async find(text) {
     if (!text || !this.view) return null;
-    const after = this.found && this.found.text === text ? this.found.from : -1;
-    const hit = await this.ask(`${this.base}/find?${new URLSearchParams({ ranks: this.ranks.join(","), text, after })}`);
+    const after = this.found && this.found.text === text ? this.found.from : Math.round(this.view[0]) - 1;
+    const hit = await this.question("find", { ranks: this.ranks.join(","), text, after });
     if (!hit || hit.from === null) { this.found = null; this.draw(); return hit; }
     this.found = { ...hit, text };
     const [begin, end] = this.data.span, size = hit.to - hit.from;
@@ -108,71 +200,4 @@ class Timeline {
     await this.load();
     return hit;
   }
-
-  frame(pen, rows, from, scale, ink) {
-    const { rank, track, to } = this.found;
-    const row = rows.findIndex(one => one.rank === rank && one.track.name === track);
-    if (row < 0) return;
-    const left = NAME + (this.found.from - from) * scale, right = NAME + (to - from) * scale;
-    if (right < NAME || left > NAME + this.width) return;
-    pen.strokeStyle = ink; pen.lineWidth = 2;
-    pen.strokeRect(Math.max(left, NAME), HEAD + row * (TRACK + 4) - 1, Math.max(right - Math.max(left, NAME), 3), TRACK + 2);
-  }
-
-  boxes(pen, boxes, y, from, scale) {
-    for (const [start, end, kind, name, module] of boxes) {
-      const left = Math.max(NAME, NAME + (start - from) * scale), right = Math.min(NAME + this.width, NAME + (end - from) * scale);
-      if (right < NAME || left > NAME + this.width) continue;
-      const w = right - left;
-      pen.fillStyle = this.fills[kind].fill; pen.fillRect(left, y, Math.max(w, .6), TRACK);
-      if (w > 40) { pen.fillStyle = this.fills[kind].ink; pen.fillText(name.slice(0, Math.floor(w / 7)), left + 3, y + 15); }
-      this.hits.push({ x: left, y, w, name, module, ns: end - start });
-    }
-  }
-
-  shares(pen, shares, y) {
-    const step = this.width / shares.length;
-    const shift = (this.data.from - this.view[0]) * this.width / (this.view[1] - this.view[0]);
-    const stretch = (this.data.to - this.data.from) / (this.view[1] - this.view[0]);
-    shares.forEach((pixel, place) => {
-      const x = NAME + shift + place * step * stretch;
-      if (x < NAME || x > NAME + this.width) return;
-      let bottom = y + TRACK;
-      pixel.forEach((share, kind) => {
-        if (!share) return;
-        const h = TRACK * share / 100;
-        pen.fillStyle = this.fills[kind].fill; pen.fillRect(x, bottom - h, Math.max(step * stretch, 1), h); bottom -= h;
-      });
-    });
-  }
-}
-
-// The text, or as much of it as is this wide.
-function fitting(pen, text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  let end = text.length;
-  while (end && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
-  return `${text.slice(0, end)}…`;
-}
-
-// Moments of a window at 1, 2 or 5 times a power of ten, at most so many.
-function roundTicks(from, to, most) {
-  const least = (to - from) / Math.max(1, most), power = 10 ** Math.floor(Math.log10(least));
-  const step = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= least);
-  const ticks = [];
-  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(Math.round(tick));
-  return ticks;
-}
-
-// A round moment without digits that say nothing.
-function roundMoment(value) {
-  const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]].find(([size]) => Math.abs(value) >= size) || [1, "ns"];
-  return `${Number((value / size).toPrecision(7))} ${unit}`;
-}
-
-function nanoseconds(value) {
-  const size = Math.abs(value);
-  if (size >= 1e9) return `${(value / 1e9).toFixed(2)} s`;
-  if (size >= 1e6) return `${(value / 1e6).toFixed(2)} ms`;
-  return size >= 1e3 ? `${(value / 1e3).toFixed(1)} us` : `${Math.round(value)} ns`;
 }

@@ -80,9 +80,9 @@ const draw = {
   async memory(pane, base) {
     const data = await ask(`${base}/memory`);
     if (!data) return;
-    const chart = make("div");
+    const chart = make("div"), blocks = await blocksOf(base);
     pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category, in GiB"), ...(data.parts.length ? parts(data.parts) : []),
-      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), make("h2", "By module"),
+      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), ...blocks, make("h2", "By module"),
       table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])), ...modulePeaks(data.modules || [], data.device));
     const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
     plot(chart, "Memory over the step", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
@@ -162,7 +162,8 @@ function plot(where, title, values, series, distribution = 1, labels = []) {
   new ResizeObserver(() => { if (where.clientWidth) drawn.setSize({ width: where.clientWidth, height }); }).observe(where);
 }
 
-const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; });
+const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; }, about => showDetails(at("details"), about));
+at("arrows").addEventListener("change", () => picture.showArrows(at("arrows").checked));
 at("find").addEventListener("keydown", async event => {
   if (event.key !== "Enter") return;
   const hit = await picture.find(at("find").value.trim());

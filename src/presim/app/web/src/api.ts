@@ -69,6 +69,7 @@ export interface Row {
 export interface Result extends Row {
   panes: string[];
   is_changeable: boolean;
+  has_timelines: boolean;
   values: Values;
   log: string;
 }
@@ -146,11 +147,33 @@ async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
 const post = <T>(path: string, body: unknown) => call<T>(path, { method: "POST", body: JSON.stringify(body) });
 
 // The project, at once and whenever it changes; returns the function that ends it. The browser connects again by itself.
+// Only a page that is seen is connected: a browser has six connections to a server, and a seventh page would wait for ever.
 export function watchProject(changed: (project: Project) => void, lost: () => void): () => void {
-  const source = new EventSource(`/api/events?token=${encodeURIComponent(token)}`);
-  source.onmessage = (event) => changed(JSON.parse(event.data));
-  source.onerror = lost;
-  return () => source.close();
+  let source: EventSource | undefined;
+  const connect = () => {
+    source = new EventSource(`/api/events?token=${encodeURIComponent(token)}`);
+    source.onmessage = (event) => changed(JSON.parse(event.data));
+    source.onerror = lost;
+  };
+  const close = () => {
+    source?.close();
+    source = undefined;
+  };
+  const follow = () => {
+    if (document.visibilityState === "hidden") close();
+    else if (!source) connect();
+  };
+  const listeners = [
+    [document, "visibilitychange", follow],
+    [window, "pagehide", close],
+    [window, "pageshow", follow], // by the back button, as it was left
+  ] as const;
+  for (const [target, name, act] of listeners) target.addEventListener(name, act);
+  follow();
+  return () => {
+    for (const [target, name, act] of listeners) target.removeEventListener(name, act);
+    close();
+  };
 }
 
 export const getProject = () => call<Project>("project");

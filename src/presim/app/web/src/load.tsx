@@ -71,7 +71,7 @@ function Curves({ result, served }: { result: Result; served: Served }) {
           {isDone ? `${points.length} rates` : `Predicting: ${points.length} of ${wanted.length} rates`}
         </span>
       </div>
-      <p class="dim prose">{knee(served)}</p>
+      <p class="dim prose">{sentences(served)}</p>
       {CURVES.map(([key, label]) => (
         <section key={key} aria-label={label}>
           <h2>
@@ -95,16 +95,22 @@ function Curves({ result, served }: { result: Result; served: Served }) {
   );
 }
 
-function knee(served: Served): string {
+// The largest rate that is sustained within the SLO; older results may name a larger one, which a short load can have.
+function kneeOf({ sustainable_request_rate: sustainable, largest_request_rate_within_slo: within }: Served) {
+  return within && sustainable ? Math.min(within, sustainable) : within;
+}
+
+function sentences(served: Served): string {
   const sustainable = served.sustainable_request_rate;
-  const within = served.largest_request_rate_within_slo;
-  const sentences = [
+  const knee = kneeOf(served);
+  return [
     sustainable
-      ? `More than ${number(sustainable)} requests/s are not sustained: the queue grows while they come.`
+      ? `Sustainable: ${number(sustainable)} requests/s. Of more than that the queue grows for as long as they come.`
       : "",
-    within ? `Knee: this load is within the SLO up to ${number(within)} requests/s.` : "",
-  ];
-  return sentences.filter(Boolean).join(" ");
+    knee ? `Knee: ${number(knee)} requests/s, the largest sustainable rate within the SLO.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 const of = (point: Point, name: string) => point.figures?.find((figure) => figure.key === name);
@@ -113,10 +119,11 @@ const shown = (point: Point, name: string) => of(point, name)?.text.replace(" ms
 function marks(served: Served, key: string, statistic: string): Mark[] {
   const limit = served.slo[key];
   const isLimited = limit !== undefined && (served.slo_statistics[key] ?? statistic) === statistic;
-  const { largest_request_rate_within_slo: within, sustainable_request_rate: sustainable } = served;
+  const { sustainable_request_rate: sustainable } = served;
+  const knee = kneeOf(served);
   return [
     ...(isLimited ? [{ axis: "y" as const, value: limit, label: `SLO ${number(limit)} ms`, colour: "--bad" }] : []),
-    ...(within ? [{ axis: "x" as const, value: within, label: "knee", colour: "--good" }] : []),
+    ...(knee ? [{ axis: "x" as const, value: knee, label: "knee", colour: "--good" }] : []),
     ...(sustainable ? [{ axis: "x" as const, value: sustainable, label: "sustainable", colour: "--dim" }] : []),
   ];
 }

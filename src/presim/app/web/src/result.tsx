@@ -1,6 +1,6 @@
 // A result: what it is of, its key figures, and its panes.
 import { useContext, useEffect, useState } from "preact/hooks";
-import { getResult, pageAddress, type Result } from "./api";
+import { getResult, pageAddress, type Result, timelinesAddress } from "./api";
 import { LoadPane } from "./load";
 import { Pane } from "./panes";
 import { Cards, Copied, MayChange, Problem, Tabs, useAnswer } from "./ui";
@@ -57,6 +57,11 @@ function Shown({ result, first }: { result: Result; first: string }) {
               Ask again
             </a>
           </>
+        )}
+        {result.has_timelines && (
+          <a class="button" href={timelinesAddress(result.name)} target="_blank" rel="noreferrer">
+            Timelines
+          </a>
         )}
         <a class="button" href={pageAddress(result.name)} target="_blank" rel="noreferrer">
           Report
