@@ -22,15 +22,15 @@ from pathlib import Path
 
 import uvicorn
 
+from presim.app.view.panes import Shown
+from presim.app.view.server import application
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.process.localhost import listening_socket
+from presim.system.localhost import listening_socket
 from presim.trace.job import Job
 from presim.trace.schema import Kind
-from presim.view.panes import Shown
-from presim.view.server import application
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "app_page.md"

@@ -10,18 +10,18 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from presim.app.view.panes import Shown
-from presim.app.view.server import application, refusal
 from presim.app import words
 from presim.app.jobs import presim_command
 from presim.app.project import Origin, Project
+from presim.app.view.panes import Shown
+from presim.app.view.server import application, refusal
 from presim.app.what_if import last_sentence
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
-from presim.files.scratch import temporary_folder
+from presim.studies.saved_results.read import read
+from presim.system.files.scratch import temporary_folder
 from presim.trace.store import JOB_FILE
 from presim.verbs.simulate import evaluate_saved
-from presim.studies.saved_results.read import read
 
 PREFIX = "/view"
 _MOST_OPEN = 4  # jobs whose timelines are in memory

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.app.view.tracks import Track
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.report.flows import find_arrows
@@ -16,7 +17,6 @@ from presim.trace.rendezvous import number_rendezvous
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective
-from presim.view.tracks import Track
 
 Ints: TypeAlias = NDArray[np.int64]
 MOST_ARROWS = 400  # in one answer; more would hide the work

@@ -10,9 +10,9 @@ import numpy as np
 from presim.analysis.memory.blocks import allocated_bytes, find_blocks
 from presim.analysis.memory.peaks import device_clock_ns
 from presim.analysis.time.steps import find_steps
+from presim.app.view.panes import Shown, tracks_of
 from presim.errors import InputError
 from presim.trace.schema import Category, Phase, Trace
-from presim.view.panes import Shown, tracks_of
 
 _MOST_POINTS = 400
 _MOST_BLOCKS = 50

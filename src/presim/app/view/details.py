@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from presim.app.view.panes import Shown, shape_of, tracks_of
+from presim.app.view.tracks import KINDS, Track
 from presim.errors import InputError
 from presim.report.slices import details_of
 from presim.trace.collective import MESSAGES
 from presim.trace.schema import Phase, Trace
 from presim.trace.signatures import Collective, Signature
-from presim.view.panes import Shown, shape_of, tracks_of
-from presim.view.tracks import KINDS, Track
 
 _MOST_NAMES = 40
 

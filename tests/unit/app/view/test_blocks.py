@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from presim.analysis.memory.blocks import allocated_bytes
+from presim.app.view import blocks
+from presim.app.view.panes import Shown
 from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.trace.job import Job
-from presim.view import blocks
-from presim.view.panes import Shown
 from support import workloads
 
 

@@ -8,16 +8,16 @@ import pytest
 from starlette.testclient import TestClient
 
 from golden.scenarios import kernel
+from presim.app.view.arrows import MOST_ARROWS
+from presim.app.view.panes import Shown
+from presim.app.view.server import application
+from presim.app.view.tracks import KINDS
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective
-from presim.view.arrows import MOST_ARROWS
-from presim.view.panes import Shown
-from presim.view.server import application
-from presim.view.tracks import KINDS
 
 MESSAGES = 3
 
