@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "presim"
 GROUPS = {  # entry-point groups, which are no modules
+    "schedules",
     f"presim.{group}" for group in ("analyses", "cases", "collectives", "estimators", "passes", "sources")
 }
 NAME = re.compile(r"`(presim(?:\.\w+)+)(?:\([^`]*\))?`")

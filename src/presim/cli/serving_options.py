@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from presim.cli import completion
 from presim.cli.numbers import LengthOrAuto, number
 from presim.cli.options import PRICES
 from presim.units import quantities
