@@ -12,8 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "presim"
 GROUPS = {  # entry-point groups, which are no modules
-    "schedules",
-    f"presim.{group}" for group in ("analyses", "cases", "collectives", "estimators", "passes", "sources")
+    f"presim.{group}" for group in ("analyses", "cases", "collectives", "estimators", "passes", "schedules", "sources")
 }
 NAME = re.compile(r"`(presim(?:\.\w+)+)(?:\([^`]*\))?`")
 PLACEHOLDERS = ("presim.cli.VERB", "presim.R.et", "presim.comm_groups.json", "presim.groups.json")  # files, not modules
