@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.composition.launch_files.launch_job import Job as Launch
+from presim.composition.launch_files.launch_job import LaunchJob
 from presim.composition.launch_files.write_files import write_all
 from presim.composition.plan import Plan
 from presim.evaluation.options import EvaluationOptions
@@ -37,7 +37,7 @@ FORWARD = 2 * TOKENS * (LAYERS * LAYER + VOCABULARY * HIDDEN)  # of one sample
 
 def captured(plan: Plan, framework: str, folder: Path) -> Job:
     """The first rank of four GPUs."""
-    written = write_all(Launch(config=MODEL, plan=plan, nodes=1, gpus_per_node=4), folder / "files")
+    written = write_all(LaunchJob(config=MODEL, plan=plan, nodes=1, gpus_per_node=4), folder / "files")
     words: Sequence[str] = written.commands[framework]
     done = presim(
         *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", "0", "--steps", "2", "--save", folder / "job"),

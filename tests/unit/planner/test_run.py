@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import Request
+from presim.planner.request import SearchRequest
 from presim.planner.run import layers_note
 from presim.planner.space import Space
 from presim.planner.trials.trial import Trial
@@ -17,9 +17,8 @@ def noted(points: list[dict[str, Any]], **request: Any) -> str:
     trials = [Trial(number=number, point=point, fate="priced") for number, point in enumerate(points)]
     space = Space({"tensor": (1, 2)}, {"sequence": 2048})
     options: dict[str, Any] = {"graph": b"of a model", **request}
-    return " ".join(
-        layers_note(Request(subject="model", space=space, objectives=[OBJECTIVES["step_time"]], **options), trials)
-    )
+    request_of_model = SearchRequest(subject="model", space=space, objectives=[OBJECTIVES["step_time"]], **options)
+    return " ".join(layers_note(request_of_model, trials))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import presim.result
 from presim.result import Result
 from presim.result.comparison import Comparison
 from presim.result.explanation import Explanation
+from presim.result.serving import ServingResult
 from presim.result.training import Projection
 
 STRUCTS = [
@@ -41,8 +42,8 @@ def test_a_figure_says_what_it_is_and_its_name_its_unit(struct: type[msgspec.Str
 
 
 def test_every_part_is_in_an_answer() -> None:
-    """Of a prediction, a comparison, an explanation, or a whole training."""
-    answers = (Result, Comparison, Explanation, Projection)
+    """Of a prediction, a served load, a comparison, an explanation, or a whole training."""
+    answers = (Result, ServingResult, Comparison, Explanation, Projection)
     definitions = {name for answer in answers for name in msgspec.json.schema(answer)["$defs"]}
     assert {struct.__name__ for struct in STRUCTS} <= definitions
 
