@@ -73,12 +73,13 @@ def unreserved_tokens(p: Program, s: State, replica: int, which: int, evictable:
     return (s.n_free[replica] - evictable) * p.knobs[replica * KNOBS + BLOCK] - s.spent[replica * SPENT + which]
 
 
-def charge(p: Program, s: State, replica: int, tokens: int, output: int) -> None:
-    """Reserve for an admitted request."""
+def charge(p: Program, s: State, replica: int, tokens: int, loaded: int, output: int) -> None:
+    """Reserve for an admitted request; ``loaded``: tokens that are not computed, but need pages as well."""
     spent_row = replica * SPENT
     pages = round_to_pages(p, replica, tokens)
-    s.spent[spent_row + CURRENT] += pages + p.knobs[replica * KNOBS + BLOCK]
-    s.spent[spent_row + TOTAL] += pages + p.knobs[replica * KNOBS + BLOCK] + output
+    taken_tokens = pages + round_to_pages(p, replica, loaded) + p.knobs[replica * KNOBS + BLOCK]
+    s.spent[spent_row + CURRENT] += taken_tokens
+    s.spent[spent_row + TOTAL] += taken_tokens + output
     s.spent[spent_row + INPUT] -= pages
     s.spent[spent_row + CHUNK] -= pages
 
@@ -98,7 +99,8 @@ def add_next_chunk(p: Program, s: State, replica: int, slot: int, item: int) -> 
     if room <= 0:
         room = s.spent[replica * SPENT + CHUNK]
     add_to_batch(p, s, replica, slot, item, min(tokens, room), 0)
-    charge(p, s, replica, min(tokens, room), 0 if tokens > room else min(requested_output(p, s, replica, item), CLIP))
+    output = 0 if tokens > room else min(requested_output(p, s, replica, item), CLIP)
+    charge(p, s, replica, min(tokens, room), 0, output)
 
 
 def admit_sglang(p: Program, s: State, replica: int, slot: int, item: int, hit: int, running: int, now: int) -> int:
@@ -110,22 +112,24 @@ def admit_sglang(p: Program, s: State, replica: int, slot: int, item: int, hit: 
         if s.refs[find_block(p, s, replica, key_of(p, s, item, block))] == 0:
             evictable += 1
     size = p.knobs[replica * KNOBS + BLOCK]
+    loaded = computed - hit * size  # from host memory, disk or another engine
     chunk = s.spent[replica * SPENT + CHUNK]
     tokens = extend
     if p.knobs[replica * KNOBS + CACHING] == 0:
-        if not memory_lasts(p, s, replica, slot, item, extend, running):
+        if not memory_lasts(p, s, replica, slot, item, extend + loaded, running):
             return NO_TOKEN
         tokens = min(extend, chunk)
     else:
         output = min(remaining_output(p, s, replica, item), CLIP)
-        if extend + output + size >= unreserved_tokens(p, s, replica, TOTAL, evictable):
+        if extend + loaded + output + size >= unreserved_tokens(p, s, replica, TOTAL, evictable):
             return NO_TOKEN
         if round_to_pages(p, replica, extend) > chunk:
             tokens = (computed + chunk // size * size) // size * size - computed
     if tokens <= 0:
         return OTHER
     admit_to_batch(p, s, replica, slot, item, hit, computed, tokens, now)
-    charge(p, s, replica, tokens, 0 if tokens < extend else min(requested_output(p, s, replica, item), CLIP))
+    output = 0 if tokens < extend else min(requested_output(p, s, replica, item), CLIP)
+    charge(p, s, replica, tokens, loaded, output)
     return pass_outcome(p, s, replica)
 
 

@@ -109,3 +109,15 @@ def test_compiled_and_uncompiled_say_the_same() -> None:
         assert getattr(plain, column).tolist() == getattr(compiled, column).tolist()
     assert plain.host_hits.sum() > 0
     assert plain.disk_hits.sum() > 0
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 3, 10]), st.sampled_from([5, 20, 50]), st.sampled_from([31, 41]))
+def test_sglang_keeps_pages_for_what_it_loads(seed: int, gap: int, output: int, blocks: int) -> None:
+    """Blocks from host memory take pages, too, so that no more are in use than there are."""
+    draw = np.random.default_rng(seed)
+    prompts, groups = draw.choice([97, 161, 193], 12).tolist(), draw.integers(0, 4, 12).tolist()
+    workload = dataclasses.replace(shared(prompts, groups, gap), output=np.full(12, output))
+    served = serve(workload, engine(host=100, scheduler="sglang", num_gpu_blocks=blocks, max_num_seqs=8))
+    assert served.finished.all()
+    assert served.steps[:, state.LOG_USED].max() < blocks
