@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from presim.composition.frameworks import launched
+from presim.composition.frameworks import kept_captures, launched
 from presim.composition.plan import Plan
 from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
@@ -49,7 +49,7 @@ def _case(number: int) -> Any:
 def test_a_composed_plan_is_as_if_it_were_captured(
     framework: str, fields: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_captures, "cache_folder", lambda: tmp_path / "captures")
     monkeypatch.setattr(launched, "_FEWEST_TO_EXTEND", LAYERS)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(LLAMA))

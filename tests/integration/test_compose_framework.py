@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from presim.composition.frameworks import kept_captures
 from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
@@ -35,7 +36,7 @@ LLAMA = {
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_captures, "cache_folder", lambda: tmp_path / "captures")
 
 
 def evaluated(folder: Path, model: dict[str, Any] = LLAMA, **fields: Any) -> Result:

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 RECIPE = Path(__file__).parents[2] / "validation" / "recipes" / "hf_fsdp2.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words", marked(["--style ddp --accumulate 2", "--shard 2 --accumulate 2 --keep"], ["--style ddp --accumulate 2"])
 )

@@ -59,9 +59,8 @@ def described(collectives: list[Collective]) -> Counter[tuple[object, ...]]:
                     one.routed.token_bytes) if one.routed else ())) for one in collectives)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("exchange", "dispatcher"), [("all-gather", "allgather"), pytest.param("deepep", "deepep", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("exchange", "dispatcher"), [("all-gather", "allgather"), ("deepep", "deepep")])
 def test_exchanges_are_those_that_megatron_s_dispatchers_start(tmp_path: Path, exchange: str, dispatcher: str) -> None:
     """Tokens, choices and weights there, sums back, and their gradients: the same kinds and bytes."""
     job = run(

@@ -49,6 +49,7 @@ def captured(plan: Plan, framework: str, folder: Path) -> Job:
     return Job(evaluate_saved(folder / "job", EvaluationOptions()))
 
 
+@pytest.mark.long
 @pytest.mark.needs("torchtitan")
 def test_torchtitan_does_a_plan_s_work(tmp_path: Path) -> None:
     plan = Plan(sequence=TOKENS, micro_batch=2, tensor=2, sequence_parallel=True, recompute="full")
@@ -72,6 +73,7 @@ def test_deepspeed_does_a_plan_s_work(tmp_path: Path) -> None:
     assert job.gemm_flops(Phase.FORWARD) == 2 * FORWARD
 
 
+@pytest.mark.long
 @pytest.mark.needs("accelerate")
 def test_accelerate_does_a_plan_s_work(tmp_path: Path) -> None:
     job = captured(Plan(sequence=TOKENS, data_style="hsdp", shard=2, recompute="full"), "accelerate", tmp_path)

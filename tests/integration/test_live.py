@@ -53,6 +53,7 @@ def test_without_host_time_each_run_prints_the_same(tmp_path: Path) -> None:
     assert first[-1]["seconds"] == pytest.approx(result["step_time_s"], rel=1e-6)
 
 
+@pytest.mark.long
 def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path) -> None:
     """Autotuners compare these times: device time, independent of the host."""
     steps, result = timed(tmp_path)

@@ -28,6 +28,7 @@ def base_flops(job: Job, *phases: Phase) -> int:
     return sum(one.flops for one in products if RANK not in (one.m, one.n, one.k))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quantize", marked(["", "4bit", "8bit"], ["8bit"]))
 def test_parameters_are_counted_in_weights_and_not_in_bytes(quantize: str) -> None:
     assert lora(quantize).trace.manifest.model["parameters"] == BASE + ADAPTERS

@@ -28,6 +28,7 @@ def reads(*own: str) -> int:
     return int((job.trace.columns["kind"][job.trace.steps()[1]] == Kind.STREAM_SYNC).sum())
 
 
+@pytest.mark.long
 def test_hosts_fetch_each_parameter_that_they_hash() -> None:
     assert reads("--hash-weights") - reads() >= 2 * 12  # each layer's
 

@@ -207,6 +207,7 @@ def test_deepspeed_reduces_and_updates_adapters_only() -> None:
     assert sum(one.bytes for one in job.collectives() if one.kind == "all_reduce" and one.bytes > 8) == 2 * adapters
 
 
+@pytest.mark.long
 @pytest.mark.needs("nemo_automodel", "transformer_engine")
 def test_automodel_s_experts_get_tokens_round_robin() -> None:
     """Two layers on four ranks with four experts each; each token goes to three consecutive ones."""

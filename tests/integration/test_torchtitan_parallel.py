@@ -87,7 +87,8 @@ def test_experts_of_two_ranks_exchange_every_token_three_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "chunks"), [("1F1B", 1), pytest.param("Interleaved1F1B", 2, marks=pytest.mark.long)]
+    ("schedule", "chunks"),
+    [pytest.param("1F1B", 1, marks=pytest.mark.long), pytest.param("Interleaved1F1B", 2, marks=pytest.mark.long)],
 )
 def test_stages_split_the_products_and_send_activations(schedule: str, chunks: int) -> None:
     """Two stages; every micro-batch crosses each boundary between chunks, forward and backward."""

@@ -54,6 +54,7 @@ def test_lightning_s_ddp_reduces_gradients_and_its_fsdp_gathers_blocks_twice() -
     assert sharded.collective_bytes("all_gather") == pytest.approx(2 * (GPT2 + GPT2_BLOCKS), rel=0.001)
 
 
+@pytest.mark.long
 @pytest.mark.needs("accelerate")
 @pytest.mark.parametrize("backend", marked(["ddp", "fsdp"], ["ddp"]))
 def test_hugging_face_s_model_is_counted_whole_and_its_products_are_the_model_s(backend: str) -> None:

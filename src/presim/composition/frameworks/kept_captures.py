@@ -15,6 +15,11 @@ from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
 
 
+def cache_folder() -> Path:
+    """The folder of all kept captures."""
+    return Path(platformdirs.user_cache_dir("presim")) / "framework-captures"
+
+
 def folder_of(run: FrameworkRun | LaunchedRun, cluster: Cluster) -> Path:
     """The folder for the capture of a run on a cluster.
 
@@ -30,4 +35,4 @@ def folder_of(run: FrameworkRun | LaunchedRun, cluster: Cluster) -> Path:
         capture_digest(),
     )
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-    return Path(platformdirs.user_cache_dir("presim")) / "framework-captures" / key
+    return cache_folder() / key

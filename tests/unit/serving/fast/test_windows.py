@@ -6,13 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Apart, Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP_NS = 1_000_000
 SLIDING = Apart("sliding", 2, 16, 32, 7)
@@ -62,6 +63,7 @@ def test_more_requests_run_where_layers_have_windows() -> None:
     assert together == [1, 4]
 
 
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.tuples(st.integers(1, 500), st.integers(1, 90)), min_size=1, max_size=12),
     st.lists(
