@@ -21,7 +21,7 @@ from presim.cli.script import sentences
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments import ranking
 from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, Load, load_of, trial
-from presim.serving.deployments.deployment import STEADY, sustainable_rate
+from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.serving.deployments.search import Found, Point, Space, excess, search
 from presim.serving.model import find
 from presim.serving.workloads.generate import Lengths, Recipe, generate

@@ -14,7 +14,8 @@ from presim.cli.verb import Verb
 from presim.units import quantities
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.deployments.deployment import Deployment
+    from presim.serving.deployments.prediction import Prediction
     from presim.serving.engines.real import Engine
 
 
@@ -61,7 +62,7 @@ def command(model: str, **options: Any) -> int:
     from presim.errors import ExitCode
     from presim.serving.answer import metrics, record, screen
     from presim.serving.answer.cost import Prices
-    from presim.serving.deployments.deployment import predict
+    from presim.serving.deployments.prediction import predict
     from presim.serving.options import EngineOptions, FleetOptions, LifeOptions, LoadOptions
     from presim.verbs.serve import deployment_of, workload_of
 

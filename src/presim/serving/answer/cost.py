@@ -12,7 +12,7 @@ from typing import Any
 
 from presim.hardware.power import shares
 from presim.result.serving import Cost
-from presim.serving.deployments.deployment import Prediction
+from presim.serving.deployments.prediction import Prediction
 
 _J_PER_KWH = 3.6e6
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.result.serving import StepDetail, StepOperator
-from presim.serving.deployments.deployment import Prediction
+from presim.serving.deployments.prediction import Prediction
 from presim.serving.steps import detail
 
 _SHOWN = 0.005  # share of a step from which on the terminal shows an operator

@@ -14,7 +14,7 @@ from rich.console import Console
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, over_time, record, screen
 from presim.serving.answer.cost import Prices
-from presim.serving.deployments.deployment import Prediction
+from presim.serving.deployments.prediction import Prediction
 from presim.system.files import write_file
 
 Floats = NDArray[np.float64]

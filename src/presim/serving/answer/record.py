@@ -22,7 +22,8 @@ from presim.result.serving import (
 from presim.serving import defaults
 from presim.serving.answer import detail, metrics
 from presim.serving.answer.cost import Prices, cost_of
-from presim.serving.deployments.deployment import Deployment, Prediction
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.prediction import Prediction
 from presim.serving.kept import model_state_bytes, model_token_bytes
 from presim.serving.steps.memory import MemoryPlan
 from presim.serving.steps.times import Engine

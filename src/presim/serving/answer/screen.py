@@ -11,7 +11,7 @@ from presim.serving.answer import detail
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import sentence
 from presim.serving.answer.metrics import slo_text
-from presim.serving.deployments.deployment import SHOWN
+from presim.serving.deployments.prediction import SHOWN
 
 _NAMES = {
     "mean_ttft_ms": "TTFT, mean",

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, largest, trial
-from presim.serving.deployments.deployment import STEADY, sustainable_rate
 from presim.serving.deployments.ranking import Outcome, deployment_of
+from presim.serving.deployments.rates import STEADY, sustainable_rate
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
 DOUBT = 0.1  # of the times of steps

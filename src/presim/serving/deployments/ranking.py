@@ -16,7 +16,8 @@ from presim.errors import reason_of
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
 from presim.system.interrupts import caught
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from presim.errors import InputError, reason_of
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
-from presim.serving.deployments.deployment import figures_of_fast_prefill
+from presim.serving.deployments.prediction import figures_of_fast_prefill
 from presim.serving.engines.simulate import simulate
 from presim.serving.workloads.generate import generate
 from presim.studies.validation.serving_errors import FIGURES

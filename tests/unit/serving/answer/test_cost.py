@@ -7,7 +7,8 @@ import pytest
 from presim.hardware.choose import choose_cluster
 from presim.hardware.power import shares
 from presim.serving.answer.cost import Prices, cost_of, sentence
-from presim.serving.deployments.deployment import Deployment, Prediction, predict
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.steps.times import build

@@ -13,7 +13,8 @@ from presim.hardware.choose import choose_cluster
 from presim.result.serving import ServingResult
 from presim.serving.answer import record, screen
 from presim.serving.answer.metrics import slo_of
-from presim.serving.deployments.deployment import Deployment, Prediction, predict
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model import find
 from presim.serving.plan import Offload, Plan

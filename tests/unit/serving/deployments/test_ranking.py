@@ -10,7 +10,9 @@ import pytest
 from presim.serving.answer import metrics
 from presim.serving.deployments import ranking
 from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, judge, largest, load_of, trial
-from presim.serving.deployments.deployment import Deployment, predict, sustainable_rate
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.prediction import predict
+from presim.serving.deployments.rates import sustainable_rate
 from presim.serving.deployments.search import Found, Space, excess, search
 from presim.serving.engines.simulate import simulate
 from presim.serving.model import find

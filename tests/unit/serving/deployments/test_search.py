@@ -17,7 +17,7 @@ from presim.cost.measured import table
 from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.deployment import predict
+from presim.serving.deployments.prediction import predict
 from presim.serving.deployments.ranking import deployment_of
 from presim.serving.deployments.search import Point, Space, engines, search
 from presim.serving.model import find
