@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from presim.capture import run
 from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
@@ -83,3 +84,16 @@ def test_the_sentence_names_lines_ranks_and_calls(tmp_path: Path) -> None:
         "(train.py:12) on rank 0 and all_reduce of 4194304 bytes (train.py:14) on rank 1. A real run may hang or mix "
         "up data."
     )
+
+
+def test_a_trial_without_time_is_named_and_leaves_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_MOST_TRIAL_TO_CAPTURE", 0)
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.format(step="loss.item() < 2 and experts[0](x)"))
+    options = RunOptions(gpu="h100-sxm", world_size=2, steps=2, check_time=0)
+    result = evaluated(script, options=options).result
+    assert any(
+        "could not be tried with values that differ by rank: it took longer than 0 s" in note for note in result.notes
+    )
+    assert result.step_time_s is not None
+    assert not result.coverage.dependence

@@ -34,6 +34,7 @@ from presim.trace.job import Job
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib
 
+_MOST_TRIAL_TO_CAPTURE = 2  # time of the trial of policy values, beside the time for checks
 _NOT_TRIED = "Whether collectives depend on policy values was not tried, because presim was interrupted."
 OLDEST_CAPABILITY = (7, 5)  # compute capability; PyTorch's CUDA 13 builds have no code for older GPUs
 
@@ -91,7 +92,8 @@ def capture(
             else Job(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
         if not captured_job.partial:
-            limit_s = min(request.limit_s, request.selection.checks.seconds + 2 * (time.monotonic() - started_s))
+            capture_s = time.monotonic() - started_s
+            limit_s = min(request.limit_s, request.selection.checks.seconds + _MOST_TRIAL_TO_CAPTURE * capture_s)
             trial_setting = dataclasses.replace(setting, limit_s=limit_s)
             captured_job = _with_policy_trial(captured_job, request, trial_setting, progress)
     if not any(_used_device(trace) for trace in captured_job.traces):

@@ -42,7 +42,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     from presim.serving.plan import Plan
     from presim.serving.steps.times import Engine, build
     from presim.system.files import check_writable
-    from presim.verbs.serve import engines_of, plan_of
+    from presim.verbs.serve import engines_of, plan_of, prefill_plan_of
 
     check_writable(out)
     shape = find(model)
@@ -52,7 +52,8 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     def build_engine(plan: Plan) -> Engine:
         return build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
 
-    deployment = engines_of(pop_options(EnginesOptions, options), plan, build_engine)
+    engines = pop_options(EnginesOptions, options)
+    deployment = engines_of(engines, build_engine(plan), lambda: build_engine(prefill_plan_of(engines, plan)))
     with noted(_WHOLE):
         calibration = calibrate.calibrate(deployment, calibrate.read_result(result))
     remarks = list(notes(deployment.engine.cluster.gpu, deployment.engine.prices))

@@ -121,18 +121,18 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
 def with_messages(
     passes: Sequence[Sequence[Step | None]],
     stages: int,
-    where: Callable[[int], int],
+    rank_with: Callable[[int], int],
     dependencies: Sequence[Dependency] = (),
 ) -> tuple[tuple[Step, ...], ...]:
     """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.
 
-    ``stages``: those of one direction; stages of the other direction are numbered after them. ``dependencies``:
-    further passes that have to end first.
+    ``stages``: those of one direction; stages of the other direction are numbered after them. ``rank_with``: the rank
+    of a stage. ``dependencies``: further passes that have to end first.
 
     Raises:
         ValueError: every rank waits for another.
     """
-    signals = Dependencies(dependencies, where)
+    signals = Dependencies(dependencies, rank_with)
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
@@ -152,11 +152,11 @@ def with_messages(
             backward = step.kind != FORWARD
             if step.kind != WEIGHT:
                 needed = _received(step.stage, step.micro, stages, backward)
-                if needed and where(needed[0].neighbour) != rank:
+                if needed and rank_with(needed[0].neighbour) != rank:
                     found[rank].append(Step(WAIT, step.stage, step.micro, needed))
             found[rank] += [*signals.waits(step), step]
             for message in _sent(step.stage, step.micro, stages, backward) if step.kind != WEIGHT else ():
-                other = where(message.neighbour)
+                other = rank_with(message.neighbour)
                 came.add((message.neighbour, step.micro, backward))
                 if other != rank:
                     found[rank] += _begin((message,), wait=False)

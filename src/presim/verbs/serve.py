@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,17 +57,15 @@ def plan_of(options: EngineOptions, model: Model, gpu: Gpu) -> Plan:
     return with_defaults(plan_fields, model, gpu)
 
 
-def engines_of(
-    options: EnginesOptions,
-    plan: Plan,
-    build_engine: Callable[[Plan], Engine],
-    build_prefill: Callable[[], Engine] | None = None,
-) -> Deployment:
-    """Engines of one plan, beside those that only prefill: of the same kind, unless ``build_prefill`` makes them."""
-    prefill_plan = dataclasses.replace(plan, tp=options.prefill_tp or plan.tp)
-    build_first = build_prefill or functools.partial(build_engine, prefill_plan)
-    prefill = build_first() if options.prefill_replicas else None
-    return Deployment(build_engine(plan), options.replicas, options.router, prefill, options.prefill_replicas)
+def prefill_plan_of(options: EnginesOptions, plan: Plan) -> Plan:
+    """The plan of engines that only prefill, beside engines of ``plan``."""
+    return dataclasses.replace(plan, tp=options.prefill_tp or plan.tp)
+
+
+def engines_of(options: EnginesOptions, engine: Engine, build_prefill: Callable[[], Engine]) -> Deployment:
+    """Engines like ``engine``, and those that only prefill, if there are any."""
+    prefill = build_prefill() if options.prefill_replicas else None
+    return Deployment(engine, options.replicas, options.router, prefill, options.prefill_replicas)
 
 
 def deployment_of(
@@ -95,7 +92,7 @@ def deployment_of(
     prices = tuple(map(Path, fleet.prices))
     life = life_of(life_options)
     replicas = life.scaling.most if life is not None and life.scaling is not None else fleet.replicas
-    prefill_plan, prefill_cluster = dataclasses.replace(plan, tp=fleet.prefill_tp or plan.tp), cluster_options
+    prefill_plan, prefill_cluster = prefill_plan_of(fleet, plan), cluster_options
     if fleet.prefill_gpu is not None:
         prefill_cluster = _with_prefill_gpu(cluster_options, fleet.prefill_gpu, fleet.prefill_replicas)
         gpu = choose_cluster(**prefill_cluster, world_size=1).gpu  # type: ignore[arg-type]
@@ -108,7 +105,7 @@ def deployment_of(
         engine = build(shape, plan, cluster, over, prices)
         return engine if fleet.steps == "composed" else engine_with_steps(engine, config, fleet.steps, progress)
 
-    deployment = engines_of(fleet, plan, build_engine, lambda: build_engine(prefill_plan, prefill_cluster))
+    deployment = engines_of(fleet, build_engine(plan), lambda: build_engine(prefill_plan, prefill_cluster))
     return dataclasses.replace(deployment, replicas=replicas, life=life)
 
 

@@ -138,4 +138,7 @@ def _lists(name: str, text: str, valid_names: tuple[str, ...]) -> tuple[tuple[st
         names_by_kind[kind] = tuple(
             algorithm_name for algorithm_name in valid_names if (algorithm_name in listed) != but
         )
+    if empty_kinds := [kind for kind, names in names_by_kind.items() if not names]:
+        call = f" for {empty_kinds[0]}" if empty_kinds[0] else ""
+        raise InputError(f"{name}={text} leaves none of {', '.join(valid_names)}{call}; correct the variable")
     return tuple(sorted(names_by_kind.items()))

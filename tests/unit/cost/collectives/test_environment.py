@@ -86,6 +86,8 @@ def test_variables_of_the_script_take_precedence_over_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("NCCL_PROTO", "^LL,LL128,Simple", "NCCL_PROTO=^LL,LL128,Simple leaves none of"),
+        ("NCCL_PROTO", "allreduce:", "NCCL_PROTO=allreduce: leaves none of ll, ll128, simple for all_reduce"),
         ("NCCL_ALGO", "rign", "NCCL_ALGO=rign: rign is not one of ring, tree, collnetdirect, collnetchain, nvls"),
         ("NCCL_MAX_NCHANNELS", "many", "NCCL_MAX_NCHANNELS=many is not a whole number; correct the variable"),
         ("NCCL_MAX_CTAS", "0", "NCCL's variables require at least 1 and at most 0 channels; correct NCCL_*_NCHANNELS"),
