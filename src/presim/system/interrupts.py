@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal  # import nothing slow here: `presim.cli.early_interrupt` imports this before anything else
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,11 +62,22 @@ def raise_interrupted(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
-def install() -> None:
-    """Have SIGTERM and SIGHUP raise `Interrupted` where they would end the process without a word."""
+def raise_first(number: int, frame: FrameType | None) -> None:
+    """As `raise_interrupted`; signals after the first are ignored, so that none interrupts how the process ends."""
+    for later in SIGNALS:
+        signal.signal(later, signal.SIG_IGN)
+    raise_interrupted(number, frame)
+
+
+def install(handler: Callable[[int, FrameType | None], None] = raise_interrupted) -> None:
+    """Have ``handler`` take SIGTERM and SIGHUP, and SIGINT, where they would end the process without a word.
+
+    Python's own handler of SIGINT stays unless another ``handler`` is given.
+    """
+    defaults = [signal.SIG_DFL] if handler is raise_interrupted else [signal.SIG_DFL, signal.default_int_handler]
     for number in SIGNALS:
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, raise_interrupted)
+        if signal.getsignal(number) in defaults:
+            signal.signal(number, handler)
 
 
 class Stop:

@@ -46,6 +46,17 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
+def test_a_worker_takes_one_signal_and_ignores_those_after_it() -> None:
+    for number in interrupts.SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a process that was spawned has it
+    interrupts.install(interrupts.raise_first)
+    with pytest.raises(interrupts.Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    for number in interrupts.SIGNALS:
+        os.kill(os.getpid(), number)
+
+
 def test_what_is_finished_before_a_signal_is_kept() -> None:
     finished = []
     with interrupts.caught() as stop:

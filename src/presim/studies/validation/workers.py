@@ -147,14 +147,18 @@ def _workers(providers: Providers, options: Options | None) -> Iterator[_Workers
 
 
 def _work(connection: Connection, providers: Providers, options: Options | None, parent: int) -> None:
-    """Predict cases until the pipe ends; a signal ends what a case has started, without a word."""
+    """Predict cases until the pipe ends; a signal ends what a case has started, without a word.
+
+    Only the first signal is handled: the parent sends one more to a worker that got that of its group, and what a
+    signal raises in multiprocessing's own end is printed as a traceback.
+    """
     end_with_parent(parent)  # a parent that is killed cannot end its workers
     try:
-        interrupts.install()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.SIGNALS)
-        while True:
-            connection.send(solve(connection.recv(), providers, options))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            interrupts.install(interrupts.raise_first)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.SIGNALS)
+            while True:
+                connection.send(solve(connection.recv(), providers, options))
+        signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.SIGNALS)
     except KeyboardInterrupt as error:
         sys.exit(interrupts.exit_code(error))
