@@ -159,6 +159,28 @@ def test_the_steady_step_is_what_the_loop_repeats(case: Case, tmp_path: Path) ->
     assert not steps.phases or sum(phase.seconds for phase in steps.phases) == pytest.approx(job.result.step_time_s)
 
 
+def test_a_script_without_modules_steps_by_what_it_launches_again_and_again(tmp_path: Path) -> None:
+    job = run(
+        "a = torch.randn(512, 512, device='cuda')\nfor _ in range(3):\n    a @ a\n"
+        "for _ in range(20):\n    for _ in range(2):\n        b = a @ a\n    torch.relu(b)",
+        tmp_path,
+    )
+    assert products(job)[job.result.steps.steady_index] == 2
+    assert job.result.steps.count == 20
+    assert "The script calls no module: a step is what it repeats, 3 launches." in job.result.notes
+
+
+def test_a_loop_that_trains_before_that_of_the_figures_is_named(tmp_path: Path) -> None:
+    loop = "for _ in range(4):\n    learn({rows})\n    update()\n"
+    job = run(loop.format(rows=64) + loop.format(rows=1024), tmp_path)
+    lines = [note.replace(f"{tmp_path}/", "") for note in job.result.notes if "these are not in them" in note]
+    begin = PRELUDE.count("\n") + 1
+    assert lines == [
+        f"The figures describe steps of the loop at script.py:{begin + 3}; these are not in them: "
+        f"4 of the loop at script.py:{begin}."
+    ]
+
+
 def test_evaluation_now_and_then_is_seen_and_named(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     code = (

@@ -208,10 +208,12 @@ class StepFacts(msgspec.Struct, frozen=True):
     iterations: Count = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
     updates: Count = 1  # by optimizers in most steps; 0: by other code, or none
     trains: bool = True  # the script has backward passes or optimizer steps
+    launches: Count = 0  # of a step that only the repetition of its launches shows: no loop calls a model; else 0
     inputs: tuple[tuple[Count, Count], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
     begin: Count = 0  # number of entries before the loop: a probe or a warm-up, which belongs to no step
     phases: tuple[StepPhase, ...] = ()  # of all steps, in order; empty if each step is a single phase
+    other_loops: tuple[tuple[str, Count], ...] = ()  # that train before or after this one, and their steps
 
 
 # Key of `Manifest.model`: tokens of this rank's experts in millionths of an even share, whose FLOPs count for MFU.

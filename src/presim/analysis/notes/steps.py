@@ -18,11 +18,15 @@ def step_notes(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
     """What the step of the figures is, whether it is steady, and how others differ from it."""
     if not steps.counted:
         return [_NO_STEP if trace.manifest.exit in FAILED else _WHOLE_RUN]
-    return [*_definition(trace.manifest.step), *_steadiness(steps), *_differences(trace, timeline, steps)]
+    facts = trace.manifest.step
+    return [*_definition(facts), *_left_out(facts), *_steadiness(steps), *_differences(trace, timeline, steps)]
 
 
 def _definition(facts: StepFacts) -> list[str]:
     """What a step is, unless it is what everybody expects: an iteration with one update."""
+    if facts.launches:
+        launches = "1 launch" if facts.launches == 1 else f"{facts.launches} launches"
+        return [f"The script calls no module: a step is what it repeats, {launches}."]
     if not facts.loop or (facts.iterations == 1 and facts.updates == 1):
         return []
     shared = f"{facts.iterations} iterations" if facts.iterations > 1 else "an iteration"
@@ -33,6 +37,14 @@ def _definition(facts: StepFacts) -> list[str]:
     else:
         update = f"{facts.updates} optimizer step{'s' * (facts.updates > 1)} in it"
     return [f"A step is {shared} of the loop at {facts.loop}: {update}."]
+
+
+def _left_out(facts: StepFacts) -> list[str]:
+    """Loops that train, too, but whose steps the figures do not describe."""
+    if not facts.other_loops or not facts.loop:
+        return []
+    loops = ", ".join(f"{steps} of the loop at {loop}" for loop, steps in facts.other_loops[:_MOST_NAMED])
+    return [f"The figures describe steps of the loop at {facts.loop}; these are not in them: {loops}."]
 
 
 def _steadiness(steps: Steps) -> list[str]:

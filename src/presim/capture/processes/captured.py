@@ -83,7 +83,7 @@ def read_trace(captured: CapturedRank, setting: LaunchConfig) -> Trace:
     ended = (directory / "outcome.json").exists()
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
-    steps = read_steps(directory, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
+    steps = read_steps(directory, log.records, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
     completed = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
     return with_entries(assemble(completed, _manifest(captured, setting, steps.facts)), log)
 

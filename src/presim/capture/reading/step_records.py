@@ -11,12 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.log import Log
+from presim.capture.reading.repeated_launches import repeated_steps
 from presim.capture.script.current_line import is_torch
 from presim.capture.steps.loop_tree import Loop, LoopTree
 from presim.capture.steps.marks import Event, Mark, read_marks
 from presim.capture.steps.phases import find_phases
 from presim.capture.steps.stopping import Stop, loop_of_steps
 from presim.trace.schema import Kind, StepFacts
+
+_MANY = 2  # steps from which a loop that the figures leave out is named
+_MODEL_EVENTS = (Event.MODEL, Event.REPLAY, Event.BACKWARD, Event.UPDATE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +31,23 @@ class Steps:
     facts: StepFacts
 
 
-def read_steps(directory: Path, end: Stop | None, *, has_ended: bool) -> Steps:
-    """The steps of the log in a directory.
+def read_steps(directory: Path, records: NDArray[np.void], end: Stop | None, *, has_ended: bool) -> Steps:
+    """The steps of the log in a directory: by its marks, or by what repeats where the script calls no model.
 
     Args:
         directory: of the log.
+        records: of the log.
         end: the decision about the steps; None if the process was killed.
         has_ended: the script ran to its end, so that its last iterations are complete.
     """
-    return find_steps(list(read_marks(directory)), end, has_ended=has_ended)
+    marks = list(read_marks(directory))
+    steps = find_steps(marks, end, has_ended=has_ended)
+    if steps.end_records or any(mark.event in _MODEL_EVENTS for mark in marks):
+        return steps
+    begin, end_records, launches = repeated_steps(records)
+    if not end_records:
+        return steps
+    return Steps(end_records, StepFacts(updates=0, trains=False, begin=begin, launches=launches))
 
 
 def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = False) -> Steps:
@@ -64,7 +76,23 @@ def _facts(loop: Loop, steps: int) -> StepFacts:
         iterations=_typical([len(group) for group in groups]),
         updates=_typical(updates),
         trains=loop.is_training,
+        other_loops=_other_loops(loop),
     )
+
+
+def _other_loops(loop: Loop) -> tuple[tuple[str, int], ...]:
+    """Loops beside that of the steps or one around it that repeat training steps of their own, and how many."""
+    counts: list[tuple[str, int]] = []
+    while loop.outer is not None:
+        neighbours = [inner for inner in loop.outer.loops.values() if inner is not loop and inner.is_training]
+        counts += [(inner.key, steps) for inner in neighbours if (steps := _updating_steps(inner)) >= _MANY]
+        loop = loop.outer
+    return tuple(counts)
+
+
+def _updating_steps(loop: Loop) -> int:
+    """Steps of the loop, or of the one within it that has most."""
+    return max([len(loop.groups()) if loop.updates else 0, *map(_updating_steps, loop.loops.values())])
 
 
 def _typical(counts: Sequence[int]) -> int:
