@@ -306,4 +306,5 @@ def test_a_live_clock_shows_the_loader_s_time(tmp_path: Path) -> None:
 def test_a_loader_without_workers_is_host_time(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     result = run_loader(tmp_path, "num_workers=0").result
-    assert result.step_time_s > 0.02  # CPU time of the reference host, which may be faster than this machine
+    # CPU time of the reference host, which may be several times as fast as this machine beside other work
+    assert result.step_time_s > STEP_S / 4
