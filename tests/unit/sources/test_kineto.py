@@ -221,14 +221,31 @@ def test_a_profile_that_cannot_be_used_ends_in_a_sentence(tmp_path: Path, change
         imported(paths)
 
 
-def test_a_profile_without_steps_is_one_step(tmp_path: Path) -> None:
-    paths = exported(tmp_path, simulated())
+def different_kernels(body: Any) -> None:
+    no_steps(body)
+    for number, event in enumerate(body["traceEvents"]):
+        if event.get("cat") == "kernel":
+            event["name"] += f"_{number}"
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "steps"),
+    [
+        (no_steps, "a step is what is launched again and again", 1),
+        (different_kernels, "all of it counts as one step", 3),
+    ],
+)
+def test_a_profile_without_steps_has_those_that_its_launches_show(
+    tmp_path: Path, change: Any, step: str, steps: int
+) -> None:
+    original = simulated()
+    paths = exported(tmp_path, original)
     for path in paths:
-        edited(path, no_steps)
+        edited(path, change)
     job = imported(paths)
-    assert any(
-        "marks no steps (prof.step() was not called): all of it counts as one step" in note for note in job.notes
-    )
+    assert any(f"marks no steps (prof.step() was not called): {step}" in note for note in job.notes)
+    assert original.result.step_time_s is not None
+    assert evaluate(job, CLUSTER).step_time_s == pytest.approx(steps * original.result.step_time_s, rel=0.05)
 
 
 def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.log import Log
-from presim.capture.reading.repeated_launches import repeated_steps
 from presim.capture.script.current_line import is_torch
 from presim.capture.steps.loop_tree import Loop, LoopTree
 from presim.capture.steps.marks import Event, Mark, read_marks
 from presim.capture.steps.phases import find_phases
 from presim.capture.steps.stopping import Stop, loop_of_steps
+from presim.trace.repetition import find_repetition
 from presim.trace.schema import Kind, StepFacts
 
 _MANY = 2  # steps from which a loop that the figures leave out is named
@@ -44,10 +44,24 @@ def read_steps(directory: Path, records: NDArray[np.void], end: Stop | None, *, 
     steps = find_steps(marks, end, has_ended=has_ended)
     if steps.end_records or any(mark.event in _MODEL_EVENTS for mark in marks):
         return steps
-    begin, end_records, launches = repeated_steps(records)
-    if not end_records:
-        return steps
-    return Steps(end_records, StepFacts(updates=0, trains=False, begin=begin, launches=launches))
+    return repeated_steps(records) or steps
+
+
+def repeated_steps(records: NDArray[np.void]) -> Steps | None:
+    """The steps of a script without modules and updates: what it launches again and again; None: it does not repeat.
+
+    Such are benchmarks of a product or a collective, models written with tensors alone, and servers of parameters:
+    their loops leave no marks, but the sequence of their launches repeats.
+    """
+    launches = np.flatnonzero(np.isin(records["kind"], [int(Kind.WORK), int(Kind.COLLECTIVE)]))
+    _, keys = np.unique(records[["work", "kind", "stream"]][launches], return_inverse=True)
+    repetition = find_repetition(keys.astype(np.int64))
+    if repetition is None:
+        return None
+    end_records = launches[repetition.ends() - 1] + 1
+    begin = int(launches[repetition.start])
+    facts = StepFacts(updates=0, trains=False, begin=begin, launches=repetition.period)
+    return Steps(tuple(end_records.tolist()), facts)
 
 
 def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = False) -> Steps:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from presim.errors import InputError
 from presim.system.files import MOST_DIGITS, MOST_INTEGER, MOST_UNSIGNED, FormatError, decode_json, read_profile
+from presim.trace.repetition import find_repetition
 from presim.units import quantities
 
 STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 WHOLE = "the whole profile"  # the step of a profile that marks none
+RECURRING = "what the profile repeats"  # likewise, where the same kernels are launched again and again
 _MOST_US = 86_400e6
 _Value = TypeVar("_Value")
 _FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
@@ -107,7 +110,7 @@ def read(path: Path) -> Profile:
         device=str(device),
         groups=[group for group in info.get("pg_config") or [] if isinstance(group, dict)],
         written_by=file.presim,
-        steps=_steps(by_category) or _whole_profile(by_category),
+        steps=_steps(by_category) or _repeated_steps(by_category) or _whole_profile(by_category),
         calls=_events_of(by_category, LAUNCHES),
         work=_events_of(by_category, DEVICE),
         syncs=by_category.get("cuda_sync", []),
@@ -173,6 +176,26 @@ def _steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
         if steps:
             return steps
     return {}
+
+
+def _repeated_steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
+    """Steps by the kernels that are launched again and again, on the thread of the first call; none if none are."""
+    calls, work = _events_of(by_category, LAUNCHES), _events_of(by_category, DEVICE)
+    names = {number: event.name for event in work if (number := event.number("correlation")) >= 0}
+    launches = [call for call in calls if call.number("correlation") in names]
+    numbers: dict[str, int] = {}
+    keys = [numbers.setdefault(names[call.number("correlation")], len(numbers)) for call in launches]
+    repetition = find_repetition(np.array(keys, np.int64))
+    if repetition is None:
+        return {}
+    ends = repetition.ends().tolist()
+    starts_ns = [launches[index].start_ns for index in (repetition.start, *ends[:-1])]
+    last_ns = max(call.end_ns for call in launches[: ends[-1]])
+    ends_ns = [*starts_ns[1:], last_ns]
+    return {
+        number: Event(RECURRING, "", calls[0].tid, start_ns, end_ns, {})
+        for number, (start_ns, end_ns) in enumerate(zip(starts_ns, ends_ns))
+    }
 
 
 def _whole_profile(by_category: dict[str, list[Event]]) -> dict[int, Event]:

@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster, catalogue, choose_cluster
 from presim.sources.kineto.collectives import Groups
 from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
-from presim.sources.kineto.events import WHOLE, Profile, is_profile, read
+from presim.sources.kineto.events import RECURRING, WHOLE, Profile, is_profile, read
 from presim.sources.kineto.steps import Window, choose_window
 from presim.sources.source import Request
 from presim.trace.coverage import RankCoverage
@@ -260,6 +260,11 @@ def _notes(ranks: Sequence[_Rank], missing: Sequence[int]) -> list[str]:
         + ("" if once else f" It is repeated {REPEATED} times, so that work overlapping the next step counts."),
         "Profiles contain no allocations: memory is not predicted.",
     ]
+    if any(step.name == RECURRING for step in first.profile.steps.values()):
+        notes.append(
+            f"{first.profile.path.name} marks no steps (prof.step() was not called): a step is what is launched again "
+            "and again."
+        )
     if any(step.name == WHOLE for step in first.profile.steps.values()):
         notes.append(
             f"{first.profile.path.name} marks no steps (prof.step() was not called): all of it counts as one step."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from presim.capture.reading.step_records import Steps, find_steps, with_steps
+from presim.capture.reading.log import RECORD
+from presim.capture.reading.step_records import Steps, find_steps, repeated_steps, with_steps
 from presim.capture.script import current_line
 from presim.capture.steps.marks import Event, Mark
 from presim.capture.steps.positions import Position
@@ -112,3 +113,14 @@ def test_a_step_without_an_update_gets_a_record_that_takes_no_time() -> None:
     steps = np.flatnonzero(records["kind"] == Kind.STEP)
     assert steps.tolist() == [2, 6]
     assert records["cpu_ns"][steps].tolist() == [10, 40]
+
+
+def test_steps_without_marks_begin_at_a_launch_and_end_behind_one() -> None:
+    kinds = [Kind.ALLOC, Kind.WORK, *[Kind.WORK, Kind.ALLOC, Kind.COLLECTIVE] * 4, Kind.FREE]
+    records = np.zeros(len(kinds), RECORD)
+    records["kind"] = [int(kind) for kind in kinds]
+    records["work"] = [0, 7, *[1, 0, 2] * 4, 0]
+    steps = repeated_steps(records)
+    assert steps is not None
+    assert (steps.facts.begin, steps.end_records, steps.facts.launches) == (2, (5, 8, 11, 14), 2)
+    assert repeated_steps(records[:4]) is None

@@ -1,4 +1,4 @@
-"""Steps of scripts without modules: the shortest sequence of launches that most of the script repeats."""
+"""The shortest sequence of launches that most of a sequence repeats."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.reading.log import RECORD
-from presim.capture.reading.repeated_launches import Repetition, find_repetition, repeated_steps
-from presim.trace.schema import Kind
+from presim.trace.repetition import Repetition, find_repetition
 
 WORDS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
@@ -42,12 +40,3 @@ def test_sizes_that_are_tried_one_after_the_other_do_not_repeat() -> None:
     assert find_repetition(np.repeat(np.arange(6), 20)) is None
     assert find_repetition(np.array([], np.int64)) is None
     assert find_repetition(np.array([1, 1])) is None
-
-
-def test_steps_begin_at_a_launch_and_end_behind_one() -> None:
-    kinds = [Kind.ALLOC, Kind.WORK, *[Kind.WORK, Kind.ALLOC, Kind.COLLECTIVE] * 4, Kind.FREE]
-    records = np.zeros(len(kinds), RECORD)
-    records["kind"] = [int(kind) for kind in kinds]
-    records["work"] = [0, 7, *[1, 0, 2] * 4, 0]
-    assert repeated_steps(records) == (2, (5, 8, 11, 14), 2)
-    assert repeated_steps(records[:4]) == (0, (), 0)

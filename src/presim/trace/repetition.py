@@ -1,8 +1,4 @@
-"""The steps of a script that calls no module and updates nothing: what it launches again and again.
-
-Such are benchmarks of a product or a collective, models written with tensors alone, and a server of parameters. Their
-loops leave no marks (`presim.capture.steps`), but the sequence of their launches repeats.
-"""
+"""The period with which a sequence of launches repeats: the steps of a job that nothing else shows."""
 
 from __future__ import annotations
 
@@ -11,11 +7,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Kind
-
 _LEAST_REPEATS = 3
 _LEAST_SHARE = 0.5  # of all launches that the repeated ones make up
-_LAUNCHES = (Kind.WORK, Kind.COLLECTIVE)
 _MOST_TRIED = 400  # periods of a long sequence that are compared element by element
 _SHORT = 3_000  # launches up to which every period is tried
 _LIKELY = 0.3  # share of equal pairs from which a period is tried
@@ -48,20 +41,6 @@ def find_repetition(keys: Ints) -> Repetition | None:
         if covered >= max(_LEAST_REPEATS * period, _LEAST_SHARE * len(keys)):
             return Repetition(start, period, covered // period)
     return None
-
-
-def repeated_steps(records: NDArray[np.void]) -> tuple[int, tuple[int, ...], int]:
-    """Steps by what is launched: number of records before the first, up to the end of each, and launches of a step.
-
-    ``records``: of a log, as `presim.capture.reading.log.RECORD`. No steps: (0, (), 0).
-    """
-    launches = np.flatnonzero(np.isin(records["kind"], [int(kind) for kind in _LAUNCHES]))
-    _, keys = np.unique(records[["work", "kind", "stream"]][launches], return_inverse=True)
-    repetition = find_repetition(keys.astype(np.int64))
-    if repetition is None:
-        return 0, (), 0
-    end_records = launches[repetition.ends() - 1] + 1
-    return int(launches[repetition.start]), tuple(end_records.tolist()), repetition.period
 
 
 def _likely_periods(keys: Ints) -> Ints:
