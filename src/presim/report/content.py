@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 
 from presim.report.bars import Part
 from presim.result import Result, StepPhase
@@ -17,6 +18,7 @@ _FAILURES = {
     "killed": "the script was killed",
 }
 _PHASES = {"loop": "loop at", "update": "up to optimizer step at", "call": "model call at"}
+_MOST_STEPS = 100  # in "in 1 of 3 steps"
 _CATEGORY_STYLES = {
     "parameter": ("blue", "p"),
     "gradient": ("magenta", "g"),
@@ -154,7 +156,10 @@ def phase_name(phase: StepPhase) -> str:
 
 def phase_share(phase: StepPhase) -> str:
     """A phase's share of the step that the figures describe, or in how many steps it is if that lacks it."""
-    return percent(phase.share) if phase.share is not None else f"in {percent(phase.share_of_steps)} of steps"
+    if phase.share is not None:
+        return percent(phase.share)
+    share = Fraction(phase.share_of_steps).limit_denominator(_MOST_STEPS)
+    return f"in {share.numerator} of {share.denominator} steps"
 
 
 def memory_parts(result: Result) -> list[Part]:

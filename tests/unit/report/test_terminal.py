@@ -56,7 +56,7 @@ def test_phases_of_a_step_have_their_lines_and_times(width: int) -> None:
     assert "Phases of a step  the step time is that of those with a share" in text
     rows = [line for line in text.splitlines() if "gan.py" in line or "…" in line]
     assert [row.split()[0] for row in rows] == ["loop", "up", "model"]
-    assert ["in 25.0% of steps" in row for row in rows] == [False, False, True]
+    assert ["in 1 of 4 steps" in row for row in rows] == [False, False, True]
     assert "Phases of a step" not in printed(workloads.llama_8b(steps=2), width)
 
 

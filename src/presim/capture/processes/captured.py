@@ -44,14 +44,15 @@ class CapturedRank:
         return self.outcome.exit not in ("ok", "stopped", PEERS)
 
 
-def read_outcome(directory: Path, code: int) -> Outcome:
-    """How a rank's process ended, from its outcome file or else its exit code."""
+def read_outcome(directory: Path, code: int, ranks: int = 1) -> Outcome:
+    """How a rank's process ended, from its outcome file or else its exit code; ``ranks``: how many ran at once."""
     path = directory / "outcome.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Outcome)
     if code < 0:
         name = signal.Signals(-code).name
-        cause = _SIGKILL if -code == signal.SIGKILL else ""
+        fewer = f"; {ranks} ranks ran at once, --check 0 runs one for all" if ranks > 1 else ""
+        cause = f"{_SIGKILL}{fewer}" if -code == signal.SIGKILL else ""
         return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}{cause}")
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 

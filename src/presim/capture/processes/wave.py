@@ -104,11 +104,9 @@ def _collect_outcomes(
     for rank in wave.ranks:
         rank_directory = directory / str(rank)
         stopped = Outcome(exit="killed", code=1, error=STOPPED_WITH_ANOTHER)
-        captured.append(
-            CapturedRank(
-                rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped
-            )
-        )
+        has_finished = rank in finished
+        outcome = read_outcome(rank_directory, codes[rank], len(wave.ranks)) if has_finished else stopped
+        captured.append(CapturedRank(rank, rank_directory, outcome))
     stop_alike(captured)
     if not setting.hides_failures:
         _show_failures(captured, wave)

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.trace.collective import MESSAGES
-from presim.trace.schema import COMPILING, Group, Kind, Phase, Trace
+from presim.trace.schema import COMPILING, STOPPED_WITH_ANOTHER, Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Optimizer, Signature, family
 from presim.units import gib
 
@@ -106,7 +106,7 @@ def fingerprint(trace: Trace) -> Fingerprint:
     allocated_bytes = _allocated(trace, begin)
     noise = np.concatenate([[_SETUP_TOLERANCE * allocated_bytes], _OPTIMIZER_TOLERANCE * optimizer_bytes])
     return Fingerprint(
-        np.concatenate([np.array([_hash(trace.manifest.exit)], np.uint64), words]),
+        np.concatenate([np.array([_hash(_ending(trace))], np.uint64), words]),
         np.concatenate([[allocated_bytes], np.where(is_large, sizes, optimizer_bytes)]).astype(np.int64),
         _MAX_UNSPLIT + noise.astype(np.int64),
         np.concatenate([[begin], entries]).astype(np.int64),
@@ -188,7 +188,7 @@ def _hash(content: Hashable) -> int:
 def describe_difference(reference: Trace, other: Trace, entry: int) -> str:
     """Describe where two ranks differ; ``entry`` as returned by `Fingerprint.first_difference`."""
     ranks = f"rank {other.manifest.rank}", f"rank {reference.manifest.rank}"
-    if reference.manifest.exit != other.manifest.exit:
+    if _ending(reference) != _ending(other):
         endings = [f"{name} {_describe_end(trace)}" for name, trace in zip(ranks, (other, reference))]
         return " and ".join(endings)
     if entry == MEMORY_DIFFERS:
@@ -202,11 +202,17 @@ def describe_difference(reference: Trace, other: Trace, entry: int) -> str:
     return f"{ranks[0]} differs from {ranks[1]} at entry {entry} of {ranks[1]} ({description})"
 
 
+def _ending(trace: Trace) -> str:
+    """How the script ended; a rank that was killed by itself is not as those that presim then stopped."""
+    is_stopped = trace.manifest.error == STOPPED_WITH_ANOTHER
+    return "stopped with another" if is_stopped else trace.manifest.exit.replace("_", " ")
+
+
 def _describe_end(trace: Trace) -> str:
     """How the script ended, as a clause."""
     steps = len(trace.steps())
     done = f"after {steps} step{'' if steps == 1 else 's'}"
-    return f"ends {done}" if trace.manifest.exit == "ok" else f"is {trace.manifest.exit.replace('_', ' ')} {done}"
+    return f"ends {done}" if trace.manifest.exit == "ok" else f"is {_ending(trace)} {done}"
 
 
 def _describe_entry(trace: Trace, entry: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from golden.scenarios import kernel
 from presim.capture.ranks.compare import LENGTH_DIFFERS, MEMORY_DIFFERS, describe_difference, fingerprint
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import COMPILING, Group, Manifest, Phase, Trace
+from presim.trace.schema import COMPILING, STOPPED_WITH_ANOTHER, Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Optimizer
 
 
@@ -204,3 +204,15 @@ def test_an_unnamed_group_is_compared_by_its_size() -> None:
         for found, name in ((trace(0), "group 3"), (trace(0), "group 5"))
     )
     assert alike(one, other)
+
+
+def test_a_rank_that_was_killed_is_not_as_those_that_were_stopped_for_it() -> None:
+    """Such as by the kernel, when the ranks that run at once need more memory than the machine has."""
+    killed, stopped = (
+        dataclasses.replace(ended, manifest=msgspec.structs.replace(ended.manifest, exit="killed", error=error))
+        for ended, error in ((trace(2), "the script's process ended with SIGKILL"), (trace(0), STOPPED_WITH_ANOTHER))
+    )
+    entry = fingerprint(stopped).first_difference(fingerprint(killed))
+    assert entry is not None
+    text = describe_difference(stopped, killed, entry)
+    assert text == "rank 2 is killed after 2 steps and rank 0 is stopped with another after 2 steps"
