@@ -1,7 +1,7 @@
 """What a pass refers to in other passes: laws that hold in a captured order of passes, applied to another order.
 
-A call refers to its own pass, to the one before or after it, or to a pass of its own or a neighbour's micro-batch. Which
-of these it is shows in which of them leads to the same call.
+A call refers to its own pass, to the one before or after it, or to a pass of its own or a neighbour's micro-batch.
+Which of these it is shows in which of them leads to the same call.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class PassLayout:
         return images
 
     def _copies(self, new_piece: int, number: int, target: int) -> Iterator[int]:
-        """The new pieces that a copy of a piece may refer to, the most likely first, as the piece does to ``target``."""
+        """The new pieces that a copy may refer to as its piece does to ``target``, the most likely first."""
         piece, target_piece = self._pieces[number], self._pieces[target]
         if piece.step < 0 or piece.step != target_piece.step:
             return
@@ -182,8 +182,8 @@ class PassLayout:
 
     def _refusal(self, number: int, call: int) -> InputError:
         return InputError(
-            f"passes refer to different things: a call after {self._pieces[number].begin:,} others of the capture refers "
-            f"to the one after {call:,} by no law that holds with another number of stages; capture the job with the "
+            f"passes refer to different things: one that begins after {self._pieces[number].begin:,} calls refers to "
+            f"the call after {call:,} by no law that holds with another number of stages; capture the job with the "
             "number of stages that you want"
         )
 
