@@ -87,8 +87,8 @@ def _extended_stages(
             captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
         )
     except InputError as error:
-        whole = _whole(run, target, progress)
-        return dataclasses.replace(whole, notes=[f"All stages were captured, because {error}."])
+        captured = _whole(run, target, progress)
+        return dataclasses.replace(captured, notes=[f"All stages were captured, because {error}."])
     return CapturedPlan(captured.job, [_on_nodes_of(target, trace) for trace in traces], stands_for, sentences)
 
 
@@ -137,8 +137,8 @@ def _extended_layers(
     try:
         traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
     except InputError as error:
-        whole = _whole(run, target, progress)
-        return dataclasses.replace(whole, notes=[f"All layers were captured, because {error}."])
+        captured = _whole(run, target, progress)
+        return dataclasses.replace(captured, notes=[f"All layers were captured, because {error}."])
     return CapturedPlan(jobs[-1], traces, jobs[-1].manifest.others(), sentences)
 
 

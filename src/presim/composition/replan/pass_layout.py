@@ -77,10 +77,10 @@ class PassLayout:
         number, first = len(self._steps), len(self._pieces)
         captured, passes = tuple(step.order.passes()), tuple(order.passes())
         self._steps.append(_Step(step.order, captured, order, passes, first, len(self._new_pieces)))
-        ends = [*step.starts[1:].tolist(), step.end]
+        pass_ends = [*step.starts[1:].tolist(), step.end]
         self._pieces += [
             _Piece(begin, end, number, position)
-            for position, (begin, end) in enumerate(zip(step.starts.tolist(), ends))
+            for position, (begin, end) in enumerate(zip(step.starts.tolist(), pass_ends))
         ]
         sources = order.sources(step.order)
         positions = {turn: position for position, turn in enumerate(captured)}
@@ -193,13 +193,13 @@ class PassLayout:
 
 
 @functools.lru_cache(maxsize=1024)
-def _same_places(contents: bytes, others: bytes) -> Ints:
+def _same_places(contents: bytes, second_contents: bytes) -> Ints:
     """For each of some contents, the place of the same one among others in the same order, -1 for none.
 
     Passes of one direction are alike but for what the first or the last micro-batch does more, and for messages.
     """
-    first, second = (np.frombuffer(part, np.int64) for part in (contents, others))
-    if contents == others:
+    first, second = (np.frombuffer(part, np.int64) for part in (contents, second_contents))
+    if contents == second_contents:
         return np.arange(len(first))
     places = np.full(len(first), -1, np.int64)
     matcher = difflib.SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False)

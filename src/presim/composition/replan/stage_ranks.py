@@ -145,6 +145,6 @@ def represented_ranks(
     represented: dict[int, list[int]] = {}
     for move, rank in zip(moves, representatives):
         shift = (move.new_stage - move.stage) * ranks.stride
-        others = [other for other in captured.get(rank, ()) if ranks.stage_of(other) == move.stage]
-        represented[rank + shift] = [other + shift for other in others]
+        of_stage = [twin for twin in captured.get(rank, ()) if ranks.stage_of(twin) == move.stage]
+        represented[rank + shift] = [twin + shift for twin in of_stage]
     return represented

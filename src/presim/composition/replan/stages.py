@@ -60,7 +60,7 @@ def with_stages(
             f"{ranks.stages}"
         )
     if stages == ranks.stages:
-        return list(traces), {rank: list(others) for rank, others in stands_for.items()}, []
+        return list(traces), {rank: list(represented) for rank, represented in stands_for.items()}, []
     added = stages - ranks.stages
     check_memory(traces, (stages / ranks.stages) ** 2)
     _check_second_stage(traces, ranks.stages)
