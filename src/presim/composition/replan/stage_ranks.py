@@ -9,7 +9,6 @@ import msgspec
 
 from presim.errors import InputError
 from presim.trace.collective import MESSAGES, Collective
-from presim.trace.grids import axes_of
 from presim.trace.schema import Group, Trace
 from presim.trace.signatures import Signature
 
@@ -111,24 +110,24 @@ def stage_ranks(traces: Sequence[Trace]) -> StageRanks:
     """The ranks of a job's pipeline.
 
     Raises:
-        InputError: no ranks send each other messages, or those that do are not whole parts of the world, or a stage has
-            several traces or none.
+        InputError: no ranks send each other messages, or a stage has several traces or none.
     """
     world_size = traces[0].manifest.world_size
-    digits = {
-        axes[0]
+    distances = {
+        abs(trace.manifest.groups[signature.group].ranks[signature.peer] - trace.manifest.rank)
         for trace in traces
         for signature in trace.signatures
         if isinstance(signature, Collective) and signature.kind in MESSAGES and signature.group >= 0
-        if (axes := axes_of(trace.manifest.groups[signature.group].ranks)) is not None and len(axes) == 1
+        if 0 <= signature.peer < len(trace.manifest.groups[signature.group].ranks)
     }
-    outermost = [stride for stride, size in digits if stride * size == world_size]
-    if len(outermost) != 1:
+    # The first and the last stage may send to each other, as with several chunks: that distance divides no world.
+    stride = max((distance for distance in distances if distance and world_size % distance == 0), default=world_size)
+    ranks = StageRanks(stride, world_size // stride)
+    if ranks.stages == 1:
         raise InputError(
-            "this job has no pipeline whose stages are its first ranks, its next ranks and so on, so it is not known "
-            "what more stages do; capture it with the number of stages that you want"
+            "no ranks of this job send each other messages as stages of a pipeline do, so it is not known what more "
+            "stages do; capture it with the number of stages that you want"
         )
-    ranks = StageRanks(outermost[0], world_size // outermost[0])
     stages = [ranks.stage_of(trace.manifest.rank) for trace in traces]
     if sorted(stages) != list(range(ranks.stages)):
         raise InputError(

@@ -81,7 +81,12 @@ REFUSALS = [
     ),
     (Pipeline(4, 9).traces(), 12, 11, "12 stages under 1F1B take at least as many micro-batches, and the step would"),
     (Pipeline(4, 9, odd_stage=2).traces(), 6, None, "the third stage does WORK attention (entry 209) where the second"),
-    (Pipeline(1, 9).traces(), 6, None, "this job has no pipeline whose stages are its first ranks, its next ranks and"),
+    (
+        Pipeline(1, 9).traces(),
+        6,
+        None,
+        "no ranks of this job send each other messages as stages of a pipeline do, so it",
+    ),
     (
         Pipeline(4, 8, is_forward_first=True).traces(),
         6,
