@@ -18,7 +18,10 @@ Ints = NDArray[np.int64]
 class CallLayout(Protocol):
     """Where the calls of a new trace come from, and what they refer to."""
 
-    repeated: str  # what is copied, for sentences: layers
+    @property
+    def repeated(self) -> str:
+        """What is copied, for sentences: layers."""
+        ...
 
     def sources(self) -> tuple[Ints, Ints]:
         """For each call of the new trace, the captured one that it copies, and the number of the copy."""

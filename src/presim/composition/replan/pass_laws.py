@@ -26,11 +26,12 @@ class PassLaw:
 
     def position(self, order: PassOrder, passes: tuple[Pass, ...], referring: int) -> int | None:
         """Where the pass is that the one at ``referring`` refers to; None: the order has no such pass."""
-        position: int | None = referring + self.neighbour
-        if not 0 <= position < len(passes):
+        neighbour = referring + self.neighbour
+        if not 0 <= neighbour < len(passes):
             return None
+        position: int | None = neighbour
         if self.is_forward is not None:
-            position = order.position(Pass(self.is_forward, passes[position].micro_batch + self.later))
+            position = order.position(Pass(self.is_forward, passes[neighbour].micro_batch + self.later))
         if position is None or not 0 <= position + self.offset < len(passes):
             return None
         return position + self.offset
