@@ -14,7 +14,7 @@ from presim.trace.signatures import Elementwise
 
 RANKS = 2  # of each stage
 _MESSAGE_BYTES, _ACTIVATION_BYTES = 4096, 65536
-_COMPUTE, _MESSAGES = 0, 1  # streams
+_COMPUTE, _MESSAGES = 0, 1  # streams: messages have one for each direction and each end
 _PIPELINE, _ALL, _DATA, _ENDS = range(4)  # groups
 
 
@@ -100,15 +100,17 @@ class _Writer:
     def _send(self, turn: Pass) -> None:
         peer = self.stage + 1 if turn.is_forward else self.stage - 1
         if 0 <= peer < self.pipeline.stages:
-            self.build.wait(self.build.record(stream=_COMPUTE), stream=_MESSAGES)
-            self.build.work(self._collective("send", _PIPELINE, peer=peer), stream=_MESSAGES)
+            stream = _MESSAGES + 2 * turn.is_forward
+            self.build.wait(self.build.record(stream=_COMPUTE), stream=stream)
+            self.build.work(self._collective("send", _PIPELINE, peer=peer), stream=stream)
 
     def _receive(self, turn: Pass) -> None:
         peer = self.stage - 1 if turn.is_forward else self.stage + 1
         if 0 <= peer < self.pipeline.stages:
             self._alloc("input" if turn.is_forward else "gradient", turn.micro_batch, _MESSAGE_BYTES)
-            self.build.work(self._collective("recv", _PIPELINE, peer=peer), stream=_MESSAGES)
-            self.build.wait(self.build.record(stream=_MESSAGES), stream=_COMPUTE)
+            stream = _MESSAGES + 2 * turn.is_forward + 1
+            self.build.work(self._collective("recv", _PIPELINE, peer=peer), stream=stream)
+            self.build.wait(self.build.record(stream=stream), stream=_COMPUTE)
 
     def _collective(self, kind: str, group: int, peer: int = -1) -> Collective:
         return Collective(kind=kind, bytes=_MESSAGE_BYTES, dtype="bfloat16", group=group, peer=peer)

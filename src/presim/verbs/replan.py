@@ -87,13 +87,12 @@ def _with_more_stages(job: StoredJob, stages: int, options: ReplanOptions) -> tu
         list(job.traces.values()), stages, job.manifest.others(), options.micro_batches
     )
     world_size = traces[0].manifest.world_size
-    target = cluster_of_captured(
-        job.manifest, options if options.nodes else dataclasses.replace(options, world_size=world_size)
-    )
-    if target.world_size != world_size or options.world_size not in (None, world_size):
+    sized = options if options.cluster or options.world_size else dataclasses.replace(options, world_size=world_size)
+    target = cluster_of_captured(job.manifest, sized)
+    if target.world_size != world_size:
         raise InputError(
             f"{stages} stages of {world_size // stages} ranks, as captured, take {world_size} GPUs, and the options "
-            f"ask for {options.world_size or target.world_size}; leave out --nodes and --world-size"
+            f"ask for {target.world_size}; leave out --world-size"
         )
     return Job(traces, stands_for, RankCoverage(), [*sentences, *job.manifest.notes]), target
 
