@@ -1,6 +1,6 @@
 """Compares plans composed from few layers and micro-batches with captures of the whole plans.
 
-    python validation/block_plans.py [--only WORD]
+    python validation/block_plans.py [--only WORD] [--missing]
 
 Both are captured from the same framework, and kept in the user's cache. Writes `results/block-plans.md`; the file of
 the same name with `.json` keeps the rows, so that a part of the plans can be compared again.
@@ -43,6 +43,7 @@ class PlanCase:
     world_size: int
     fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    precision: str = "bf16"
 
 
 _FULL = {"recompute": "full"}
@@ -85,6 +86,11 @@ CASES = (
     PlanCase("FSDP2 of 3B", "hf", "llama3-3b", "b200", 128, {"micro_batch": 2, **_FULL}),
     PlanCase("FSDP2 of Llama 2", "hf", "llama2-7b", "a100-80gb-sxm", 64),
     PlanCase("FSDP2 of 1B in FP8", "hf", "llama3-1b", "b200", 16, {"passes": ("fp8-row",)}),
+    PlanCase("HSDP of 3B", "hf", "llama3-3b", "a100-80gb-sxm", 64, {"data_style": "hsdp", "shard": 8}),
+    PlanCase("FSDP2 of Mistral on H100", "hf", "mistral-7b", "h100-sxm", 256, {"sequence": 8192, **_FULL}),
+    PlanCase("ZeRO-3 of Llama 2", "deepspeed", "llama2-7b", "b200", 64),
+    PlanCase("torchtitan CP of 3B on A100", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, {
+        "context": 2, "sequence": 8192}),
     PlanCase("ZeRO-3 of 3B", "deepspeed", "llama3-3b", "h100-sxm", 8),
     PlanCase("ZeRO-3 of 3B, recomputed", "deepspeed", "llama3-3b", "a100-80gb-sxm", 64, {"micro_batch": 2, **_FULL}),
     PlanCase("ZeRO-2 of 3B", "deepspeed", "llama3-3b", "b200", 32, _ZERO1, ("zero_optimization.stage=2",)),
@@ -128,6 +134,28 @@ CASES = (
     PlanCase("Megatron TP, CP, PP of 3B", "megatron", "llama3-3b", "b200", 64, {
         "tensor": 2, "context": 2, "sequence": 8192, **_PIPELINE}),
     PlanCase("Megatron recomputed 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"tensor": 2, **_PIPELINE, **_FULL}),
+    PlanCase("Megatron PP of 1B, six stages", "megatron", "llama3-1b", "h100-sxm", 48, {
+        "pipeline": 6, "micro_batches": 16}),
+    PlanCase("Megatron PP of 1B, eight stages", "megatron", "llama3-1b", "b200", 64, {
+        "pipeline": 8, "micro_batches": 24}),
+    PlanCase("Megatron PP of 1B, twelve stages", "megatron", "llama3-1b", "a100-80gb-sxm", 96, {
+        "pipeline": 12, "micro_batches": 32}),
+    PlanCase("Megatron TP, PP of 3B, six stages", "megatron", "llama3-3b", "h100-sxm", 96, {
+        "tensor": 2, "pipeline": 6, "micro_batches": 24}),
+    PlanCase("Megatron TP, PP of 8B, eight stages", "megatron", "llama3-8b", "h100-sxm", 128, {
+        "tensor": 4, "pipeline": 8, "micro_batches": 24}),
+    PlanCase("Megatron CP, PP of 3B, six stages", "megatron", "llama3-3b", "b200", 96, {
+        "context": 2, "sequence": 8192, "pipeline": 6, "micro_batches": 16}),
+    PlanCase("Megatron recomputed 8B, eight stages", "megatron", "llama3-8b", "a100-80gb-sxm", 64, {
+        "pipeline": 8, "micro_batches": 24, **_FULL}),
+    PlanCase("Megatron DDP, PP of 1B, six stages", "megatron", "llama3-1b", "h100-sxm", 48, {
+        "data_style": "ddp", "pipeline": 6, "micro_batches": 16}),
+    PlanCase("Megatron PP of Qwen3 8B, six stages", "megatron", "qwen3-8b", "b200", 48, {
+        "pipeline": 6, "micro_batches": 16}),
+    PlanCase("Megatron EP, PP of Qwen3 30B, six stages", "megatron", "qwen3-30b-a3b", "h100-sxm", 96, {
+        "expert": 8, "pipeline": 6, "micro_batches": 16}),
+    PlanCase("Megatron in FP8, PP of 8B, eight stages", "megatron", "llama3-8b", "h100-sxm", 64, {
+        "pipeline": 8, "micro_batches": 24}, precision="fp8-delayed"),
     PlanCase("Megatron EP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "h100-sxm", 32, {
         "expert": 8, "micro_batches": 12}),
     PlanCase("Megatron EP, PP of Qwen3 30B", "megatron", "qwen3-30b-a3b", "b200", 32, {"expert": 4, **_PIPELINE}),
@@ -149,6 +177,7 @@ def evaluated(case: PlanCase, config: Path, *, extends: bool, host_time: bool = 
         [*fields, "global_batch"],
         options,
         framework=case.framework,
+        precision=case.precision,
         overrides=case.arguments,
         extends=extends,
     ).result
@@ -175,6 +204,7 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
         "errors": [value / reference - 1 if reference else 0.0 for value, reference in pairs],
         "device_step_s": times,
         "is_extended": any("layers: those added" in note for note in composed.notes),
+        "has_few_stages": any("pipeline stages with the layers" in note for note in composed.notes),
     }
 
 
@@ -199,11 +229,12 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "",
         f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have "
         f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 "
-        "and 7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
+        "and 7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers, and "
+        "of pipelines with more than four stages with four of them.",
         "",
         f"{len(rows)} plans. {figures}.{without_host}",
         "",
-        "| plan | framework | run | step | step time | without host | allocated | reserved | layers extended |",
+        "| plan | framework | run | step | step time | without host | allocated | reserved | extended |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
@@ -211,7 +242,7 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         _, seconds = _floats(row["step_s"])
         device_error = _device_error(row)
         device = "" if device_error is None else f"{device_error:+.2%}"
-        extended = "yes" if row["is_extended"] else "no"
+        extended = "layers" if row["is_extended"] else "stages" if row.get("has_few_stages") else "no"
         lines.append(
             f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {device} "
             f"| {allocated:+.2%} | {reserved:+.2%} | {extended} |"
@@ -240,11 +271,15 @@ def main() -> None:
     """Compare, and write the page after each plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", metavar="WORD", help="plans whose name or framework contains it")
-    only = parser.parse_args().only
+    parser.add_argument("--missing", action="store_true", help="only plans that the page does not have yet")
+    options = parser.parse_args()
+    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    only = options.only
     cases = [case for case in CASES if only in case.name or only in case.framework]
     if not cases:
         raise InputError(f"no plan contains {only!r}; plans are {', '.join(case.name for case in CASES)}")
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    if options.missing:
+        cases = [case for case in cases if case.name not in rows]
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
             try:

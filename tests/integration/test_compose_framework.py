@@ -39,12 +39,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_captures, "cache_folder", lambda: tmp_path / "captures")
 
 
-def evaluated(folder: Path, model: dict[str, Any] = LLAMA, **fields: Any) -> Result:
+def evaluated(folder: Path, model: dict[str, Any] = LLAMA, *, extends: bool = True, **fields: Any) -> Result:
     config = folder / "config.json"
     config.write_text(json.dumps(model))
     fields = {"sequence": 4096, **fields}
     options = EvaluationOptions(gpu="h100-sxm", world_size=8, host_time=False)
-    return capture_plan_and_evaluate(str(config), Plan(**fields), fields.keys(), options).result
+    return capture_plan_and_evaluate(str(config), Plan(**fields), fields.keys(), options, extends=extends).result
 
 
 PLAN = {"tensor": 2, "pipeline": 2, "global_batch": 2 * 12}
@@ -59,10 +59,21 @@ def test_a_plan_is_captured_with_few_micro_batches_and_extended(tmp_path: Path) 
 @pytest.mark.long
 def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extended = evaluated(tmp_path, **PLAN)
-    monkeypatch.setattr("presim.composition.frameworks.megatron._fewest_repeating", lambda plan: 12)
+    monkeypatch.setattr("presim.composition.frameworks.megatron.fewest_repeating", lambda plan: 12)
     captured = evaluated(tmp_path, **PLAN)
     assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
     assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
+    assert extended.throughput == captured.throughput
+
+
+@pytest.mark.long
+def test_four_stages_of_a_pipeline_say_what_eight_do(tmp_path: Path) -> None:
+    model, plan = {**LLAMA, "num_hidden_layers": 8}, {"pipeline": 8, "global_batch": 20}
+    extended, captured = (evaluated(tmp_path, model, extends=extends, **plan) for extends in (True, False))
+    assert any("Extended from 4 to 8 pipeline stages" in note for note in extended.notes)
+    assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.001)
+    assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.001)
+    assert extended.memory.peak_reserved_bytes == pytest.approx(captured.memory.peak_reserved_bytes, rel=0.02)
     assert extended.throughput == captured.throughput
 
 

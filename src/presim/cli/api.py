@@ -69,6 +69,7 @@ class ReplanKeywords(EvaluationKeywords, total=False):
     layers: int | None
     larger: str | os.PathLike[str] | None
     wider: str | os.PathLike[str] | None
+    pipeline: int | None
     micro_batches: int | None
     data_parallel: int | None
     save: str | os.PathLike[str] | None

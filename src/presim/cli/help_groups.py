@@ -94,7 +94,7 @@ _COMMON = {  # verb -> flags of --help; a verb that is not here has so few that 
     "import": "--gpu --nodes --gpus-per-node --out --step --missing --bandwidth --straggler --json --html -q",
     "simulate": "--gpu --nodes --gpus-per-node --bandwidth --straggler --scale-op --fail --jitter --json --html "
     "--perfetto -q",
-    "replan": "--gpu --nodes --gpus-per-node --layers --micro-batches --dp --json --html -q",
+    "replan": "--gpu --nodes --gpus-per-node --layers --pp --micro-batches --dp --json --html -q",
     "compose": "--gpu --nodes --gpus-per-node --plan --seq --mbs --global-batch --tp --pp --cp --ep --dp-style "
     "--recompute --optimizer --framework --like --bandwidth --straggler --save --write --json --html --perfetto -q",
     "search": "--gpu --nodes --gpus-per-node --seq --mbs --global-batch --tp --pp --cp --ep --dp-style --recompute "

@@ -31,6 +31,13 @@ from presim.units import quantities
     help="The same job captured on more ranks: it says how shards of parameters follow from their number.",
 )
 @click.option(
+    "--pp",
+    "pipeline",
+    type=number(quantities.DEGREE),
+    metavar="N",
+    help="Pipeline stages, each with the layers and ranks of a captured one. Default: as captured.",
+)
+@click.option(
     "--micro-batches",
     type=number(quantities.MICRO_BATCHES),
     metavar="N",
@@ -51,11 +58,11 @@ from presim.units import quantities
 @engine_options
 @output_options
 def command(directory: str, **options: Any) -> int:
-    """Simulate the job in DIR with more layers, micro-batches or data-parallel ranks than it was captured with.
+    """Simulate the job in DIR with more layers, stages, micro-batches or data-parallel ranks than it was captured with.
 
     Pipeline schedules and gradient accumulation repeat a cycle of micro-batches. A job that was captured with a few of
     them, about twice as many as it has pipeline stages, answers for any larger number. Layers repeat each other, too: a
-    capture of five answers for a deeper model. Nothing is captured again.
+    capture of five answers for a deeper model. So do four stages of a pipeline for more. Nothing is captured again.
     """
     from presim.evaluation.options import ReplanOptions
     from presim.verbs.replan import replan_and_evaluate

@@ -102,6 +102,7 @@ class ReplanOptions(EvaluationOptions):
     larger: str | os.PathLike[str] | None = None  # the job captured with more layers, which confirms the law
     # the job captured on more ranks, which says how shards follow from their number
     wider: str | os.PathLike[str] | None = None
+    pipeline: int | None = None  # stages, each with the layers of a captured one; None: as captured
     micro_batches: int | None = None  # of each step; None: as captured
     data_parallel: int | None = None  # number of data-parallel ranks; None: as captured, or as the cluster's size asks
     save: str | os.PathLike[str] | None = None  # directory to keep the new job in
@@ -114,6 +115,11 @@ class ReplanOptions(EvaluationOptions):
             raise InputError("--larger and --wider are two laws of one call; save the job with --save after the first")
         if self.wider is not None and not (self.data_parallel or self.nodes or self.world_size or self.cluster):
             raise InputError("--wider says what more ranks do, and no number of them is asked for: add --world-size")
+        if self.pipeline is not None and (self.layers or self.wider or self.data_parallel):
+            raise InputError(
+                "--pp adds stages with the layers and ranks of those captured; change layers or ranks in another call, "
+                "of the job that --save keeps"
+            )
         if self.data_parallel is not None and (self.nodes or self.world_size):
             raise InputError(
                 f"--dp {self.data_parallel} sets the number of ranks, and so do --nodes and --world-size; leave one out"

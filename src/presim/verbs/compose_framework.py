@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
-import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.trace.job import Job
+from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from presim.capture.launchers.launch import Launch
-    from presim.capture.processes.forks import Forks
     from presim.composition.frameworks.launched import LaunchedRun
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
-    from presim.trace.store import StoredJob
     from presim.verbs.run import Progress
-
-    _Captured: TypeAlias = tuple[StoredJob, list[Trace], list[str]]  # with the traces to go on with, and sentences
-
-_LIMIT_S = 3600.0
-_MOST_CHARACTERS = 400  # of what the framework says
-_WHOLE_EXITS = ("ok", "stopped")
 
 
 def capture_plan_and_evaluate(
@@ -69,19 +58,20 @@ def capture_plan_and_evaluate(
     run: FrameworkRun | LaunchedRun
     if framework == "megatron":
         run_with = _megatron_run(model, plan, named_fields, target, precision, all_micro_batches=not extends)
-        run, (job, traces, notes) = _capture_megatron(run_with, overrides, target, progress)
+        short_run = functools.partial(_short_run, model, plan, target, extends=extends)
+        run, captured = capture_megatron(run_with, short_run, overrides, plan, target, progress)
         options = dataclasses.replace(options, host_time=options.host_time and not run.is_whole_graph)
     else:
         run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
-        run, (job, traces, notes) = _capture_launched(run_of, plan, target, progress, extends=extends)
-    traces = [_titled(trace, model, run) for trace in traces]
-    notes = [*run.notes, *notes, *job.manifest.notes]
-    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in traces)
-    if is_whole and run.step_micro_batches > run.captured_micro_batches:
+        run, captured = capture_launched(run_of, plan, target, progress, extends=extends)
+    manifest = captured.job.manifest
+    traces = [_titled(trace, model, run) for trace in captured.traces]
+    notes = [*run.notes, *captured.notes, *manifest.notes]
+    if captured.is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]
     traces = [_with_batch(trace, plan) for trace in traces]
-    planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
+    planned = Job(traces, captured.stands_for, manifest.coverage, notes)
     if save is not None:
         planned.save(save)
     prices, changes = options.price_folders, what_if_changes(options)
@@ -108,7 +98,12 @@ def blocks_of(
 
     target = chosen_cluster(options)
     if framework == "megatron":
-        return (folder_of(_megatron_run(model, plan, named_fields, target, precision)(overrides), target),)
+        run_of_plan = _megatron_run(model, plan, named_fields, target, precision)(overrides)
+        short = _short_run(model, plan, target, run_of_plan)
+        short_target = None if short is None else with_fewer_stages(target, plan.pipeline, short.captured_stages)
+        if short is None or short_target is None:
+            return (folder_of(run_of_plan, target),)
+        return (folder_of(short, short_target),)
     run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
     run = run_of()
     sizes = sizes_to_capture(run, plan)
@@ -140,6 +135,15 @@ def _megatron_run(
     )
 
 
+def _short_run(
+    model: str, plan: Plan, target: Cluster, run: FrameworkRun, *, extends: bool = True
+) -> FrameworkRun | None:
+    """The run of few stages of a pipeline that say what all do; None: all are needed, or ``extends`` is False."""
+    from presim.composition.frameworks.fewer_stages import run_of_few_stages
+
+    return run_of_few_stages(run, model, plan, target.world_size) if extends else None
+
+
 def _launched_run(
     framework: str,
     model: str,
@@ -153,60 +157,6 @@ def _launched_run(
     from presim.composition.frameworks.launched import launched_run
 
     return functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
-
-
-def _capture_megatron(
-    run_with: Callable[[Sequence[str]], FrameworkRun], overrides: Sequence[str], target: Cluster, progress: Progress
-) -> tuple[FrameworkRun, _Captured]:
-    """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses."""
-    from presim.composition.frameworks.megatron import NO_GRAPHS
-
-    run = run_with(overrides)
-    try:
-        return run, _whole(run, target, progress)
-    except InputError as refusal:
-        if not run.has_recipe_graphs:
-            raise
-        run = run_with((*NO_GRAPHS, *overrides))
-        job, traces, notes = _whole(run, target, progress)
-        sentence = f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}."
-        return run, (job, traces, [sentence, *notes])
-
-
-def _capture_launched(
-    run_of: Callable[..., LaunchedRun], plan: Plan, target: Cluster, progress: Progress, *, extends: bool
-) -> tuple[LaunchedRun, _Captured]:
-    """A capture of a framework's launch files, with few layers where these can be extended."""
-    from presim.composition.frameworks.launched import sizes_to_capture
-
-    run = run_of(all_micro_batches=not extends)
-    sizes = sizes_to_capture(run, plan) if extends else ()
-    if not sizes:
-        return run, _whole(run, target, progress)
-    return run, _extended_layers(run, [run_of(layers=layers) for layers in sizes], target, progress)
-
-
-def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> _Captured:
-    job = _captured(run, target, progress)
-    return job, list(job.traces.values()), []
-
-
-def _extended_layers(
-    run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
-) -> _Captured:
-    """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
-    from presim.composition.replan.layers import with_layers
-
-    jobs = [_captured(size, target, progress) for size in sizes]
-    smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
-    if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
-        return _whole(run, target, progress)
-    try:
-        traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
-    except InputError as error:
-        job, traces, _ = _whole(run, target, progress)
-        return job, traces, [f"All layers were captured, because {error}."]
-    return jobs[-1], traces, sentences
 
 
 def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
@@ -228,63 +178,3 @@ def _with_batch(trace: Trace, plan: Plan) -> Trace:
     inputs = manifest.step.inputs and (*manifest.step.inputs[:-1], (tokens, samples))
     step = msgspec.structs.replace(manifest.step, inputs=inputs)
     return dataclasses.replace(trace, manifest=msgspec.structs.replace(manifest, step=step, batch=batch))
-
-
-def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
-    """The captured job; it is kept for the next call, unless the framework refused the plan."""
-    from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import CaptureRequest, capture
-    from presim.composition.frameworks.kept_captures import folder_of
-    from presim.trace import store
-
-    folder = folder_of(run, target)
-    if (folder / store.JOB_FILE).exists():
-        return store.load(folder)
-    progress(run.progress_text)
-    selection = select("auto", target.world_size, Checks(0, 0.0))
-    with _program(run) as (launch, forks):
-        request = CaptureRequest(
-            launch,
-            selection,
-            steps=run.steps,
-            limit_s=_LIMIT_S,
-            values=run.values,
-            hides_output=True,
-            hides_failures=True,  # `_check_end` has the framework's words
-        )
-        job = capture(request, target, progress, forks=forks)
-    _check_end(job, run)
-    represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}
-    store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
-    return store.load(folder)
-
-
-@contextlib.contextmanager
-def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | None]]:
-    """What starts a run, and where its ranks are forked; launch files lie in the current folder meanwhile."""
-    from presim.capture.launchers.launch import Launch
-    from presim.capture.launchers.read import read_command
-    from presim.capture.processes.forks import RECIPE, Forks
-    from presim.composition.frameworks.megatron import FrameworkRun
-    from presim.system.files import make_folder, write_file
-    from presim.system.files.scratch import temporary_folder
-
-    if isinstance(run, FrameworkRun):
-        with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
-            yield Launch(str(run.script), run.arguments), forks
-        return
-    with temporary_folder("framework") as folder, contextlib.chdir(folder):
-        for name, text in run.files.items():
-            make_folder((folder / name).parent)
-            write_file(folder / name, text.encode())
-        yield read_command(run.command), None
-
-
-def _check_end(job: Job, run: FrameworkRun | LaunchedRun) -> None:
-    """Raise InputError with the framework's words if it failed, other than for want of device memory."""
-    if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
-        return
-    for trace in sorted(job.traces, key=lambda trace: trace.manifest.rank != job.reported_rank):  # its words first
-        if trace.manifest.exit not in _WHOLE_EXITS:
-            words = " ".join((trace.manifest.error or trace.manifest.exit).split())
-            raise InputError(f"{run.name} refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

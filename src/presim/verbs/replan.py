@@ -37,6 +37,8 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
     job = store.load(directory)
     if options.wider is not None:
         planned, target = _on_more_ranks(job, options.wider, options)
+    elif options.pipeline is not None:
+        planned, target = _with_more_stages(job, options.pipeline, options)
     else:
         planned, target = _rescaled(_with_more_layers(job, options), options)
     if options.micro_batches is not None:
@@ -75,6 +77,24 @@ def _rescaled(layered: tuple[StoredJob, list[str]], options: ReplanOptions) -> t
     traces, stands_for, scaled = at_size(job, target.world_size)
     coverage = RankCoverage() if scaled else job.manifest.coverage
     return Job(traces, stands_for, coverage, [*scaled, *sentences, *job.manifest.notes]), target
+
+
+def _with_more_stages(job: StoredJob, stages: int, options: ReplanOptions) -> tuple[Job, Cluster]:
+    """The job with so many pipeline stages, and its cluster."""
+    from presim.composition.replan.stages import with_stages
+
+    traces, stands_for, sentences = with_stages(
+        list(job.traces.values()), stages, job.manifest.others(), options.micro_batches
+    )
+    world_size = traces[0].manifest.world_size
+    sized = options if options.cluster or options.world_size else dataclasses.replace(options, world_size=world_size)
+    target = cluster_of_captured(job.manifest, sized)
+    if target.world_size != world_size:
+        raise InputError(
+            f"{stages} stages of {world_size // stages} ranks, as captured, take {world_size} GPUs, and the options "
+            f"ask for {target.world_size}; leave out --world-size"
+        )
+    return Job(traces, stands_for, RankCoverage(), [*sentences, *job.manifest.notes]), target
 
 
 def _on_more_ranks(job: StoredJob, directory: str | os.PathLike[str], options: ReplanOptions) -> tuple[Job, Cluster]:

@@ -56,11 +56,13 @@ class FrameworkRun:
     has_recipe_graphs: bool = False  # CUDA graphs that the recipe asks for, and not the user
     name: str = "Megatron-Bridge"
     subject: str = "Megatron-Bridge's layers"  # is captured, for titles
+    captured_stages: int = 0  # of a pipeline with more; 0: all
 
     @property
     def progress_text(self) -> str:
         """What is captured, for the user who waits."""
-        return f"capturing {self.captured_micro_batches} of {self.step_micro_batches} micro-batches of each stage"
+        stages = f"{self.captured_stages} stages" if self.captured_stages else "each stage"
+        return f"capturing {self.captured_micro_batches} of {self.step_micro_batches} micro-batches of {stages}"
 
     @property
     def determinants(self) -> tuple[str, ...]:
@@ -101,14 +103,14 @@ def plan_run(
             f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
         )
     step_micro_batches = plan.micro_batches(world_size)
-    captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
+    captured = step_micro_batches if all_micro_batches else min(step_micro_batches, fewest_repeating(plan))
     recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size, _adapters(overrides))
     recipe_settings = recipe.settings_beside(plan, named_fields, overrides) if recipe else ()
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),
-        *_training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
+        *training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
         *_graph_overrides(settings),
         *settings,
         *("--mixed-precision", PRECISIONS[precision]),
@@ -206,7 +208,7 @@ def _check(plan: Plan, named_fields: Collection[str], world_size: int) -> None:
         )
 
 
-def _fewest_repeating(plan: Plan) -> int:
+def fewest_repeating(plan: Plan) -> int:
     """Micro-batches after which the schedule of each stage has repeated, with all that its warm-up left in flight.
 
     In the interleaved schedule, the first chunk's activations live for two cycles, of one micro-batch per stage each.
@@ -246,7 +248,7 @@ def _model_overrides(plan: Plan, named_fields: Collection[str]) -> list[str]:
     return [*(f"model.{name}={_text(value)}" for name, value in fields.items()), *exchange]
 
 
-def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str]:
+def training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str]:
     """``samples``: of one micro-batch on all data-parallel ranks.
 
     The first step, which allocates memory and sets up communicators, has no more micro-batches than fill the pipeline.

@@ -25,6 +25,7 @@ class Layout:
     region: Ints  # by captured call, like the next two
     repetition: Ints
     position: Ints
+    repeated: str = "layers"
 
     @staticmethod
     def of(regions: Regions, added: int, num_calls: int) -> Layout:
@@ -69,6 +70,11 @@ class Layout:
         images: Ints = np.where(region >= 0, inside, outside)
         return images
 
+    def places(self) -> Ints:
+        """Where each captured call is in the extended trace."""
+        calls = np.arange(len(self.region))
+        return self.images(calls, self.shift_of(calls))
+
     def targets(self, captured: Ints, sources: Ints, shifts: Ints) -> tuple[Ints, Ints]:
         """What the extended trace's calls refer to, -1 for nothing, and the captured calls for which no law holds.
 
@@ -82,6 +88,10 @@ class Layout:
         )
         result = np.where(target >= 0, self.images(target, shift), -1)
         return result, np.unique(sources[(law == _NONE) & is_copy])
+
+    def free_places(self, captured: Ints, sources: Ints, shifts: Ints) -> Ints:
+        """See `presim.composition.replan.copied_calls.CallLayout`."""
+        return self.targets(captured, sources, shifts)[0]
 
     def _laws(self, captured: Ints) -> Ints:
         """By captured call: how what it refers to follows from its repetition."""

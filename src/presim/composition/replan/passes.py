@@ -1,0 +1,77 @@
+"""Where the forward and backward passes of each micro-batch are among a trace's calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.composition.replan.cycles import NotPeriodicError, content_numbers, find_cycle
+from presim.composition.replan.pass_order import PassOrder
+from presim.errors import InputError
+from presim.trace.schema import Phase, Trace
+
+Ints = NDArray[np.int64]
+_OF_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepPasses:
+    """The passes of one step of a stage: each reaches to the next one, and the last to the end of the step."""
+
+    order: PassOrder
+    starts: Ints  # first call of each pass, in their order
+    end: int  # the call after the step
+
+
+def find_passes(trace: Trace, calls: Ints) -> list[StepPasses]:
+    """The passes of each step; ``calls``: see `presim.composition.replan.cycles.program_calls`.
+
+    Raises:
+        InputError: passes are not in the order of 1F1B.
+    """
+    return [_passes_of_step(trace, calls, number, step) for number, step in enumerate(trace.steps())]
+
+
+def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> StepPasses:
+    begin, end = np.searchsorted(calls, [step.start, step.stop]).tolist()
+    try:
+        micro_batches = find_cycle(trace, step, calls).step_micro_batches
+    except NotPeriodicError as error:
+        raise _not_in_turn(trace, number, str(error)) from None
+    contents = content_numbers(trace, calls[begin:end])
+    phases = trace.columns["phase"][calls[begin:end]]
+    forward = _starts(contents, phases == Phase.FORWARD, micro_batches)
+    backward = _starts(contents, np.isin(phases, _OF_BACKWARD), micro_batches)
+    if len(forward) != micro_batches or len(backward) != micro_batches:
+        raise _not_in_turn(
+            trace, number, f"{micro_batches} micro-batches have {len(forward)} forward and {len(backward)} backward"
+        )
+    leading = int(np.searchsorted(forward, backward[0]))
+    order = PassOrder(leading, micro_batches)
+    starts = np.sort(np.concatenate([forward, backward]))
+    is_forward = np.isin(starts, forward)
+    if is_forward.tolist() != [turn.is_forward for turn in order.passes()]:
+        raise _not_in_turn(trace, number, "backward and forward passes do not take turns")
+    return StepPasses(order, begin + starts, end)
+
+
+def _starts(contents: Ints, is_in_phase: NDArray[np.bool_], micro_batches: int) -> Ints:
+    """First calls of the passes of a phase: where runs of it begin with what each micro-batch does once."""
+    counts = np.bincount(contents[is_in_phase], minlength=int(contents.max(initial=0)) + 1)
+    run_starts = np.flatnonzero(is_in_phase & ~np.concatenate([[False], is_in_phase[:-1]]))
+    candidates = contents[is_in_phase & (counts[contents] == micro_batches)]
+    for content in dict.fromkeys(candidates.tolist()):
+        anchors = np.flatnonzero(is_in_phase & (contents == content))
+        starts: Ints = np.unique(run_starts[np.searchsorted(run_starts, anchors, side="right") - 1])
+        if len(starts) == micro_batches:
+            return starts
+    return np.empty(0, np.int64)
+
+
+def _not_in_turn(trace: Trace, step: int, reason: str) -> InputError:
+    return InputError(
+        f"the passes of step {step} of rank {trace.manifest.rank} are not those of a 1F1B schedule: {reason}; "
+        "capture the job with the number of stages that you want"
+    )

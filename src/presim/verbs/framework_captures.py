@@ -1,0 +1,202 @@
+"""Captures of frameworks' own programs, of as little as says what a plan does; kept for the next call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from presim.errors import InputError
+
+if TYPE_CHECKING:
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.processes.forks import Forks
+    from presim.composition.frameworks.launched import LaunchedRun
+    from presim.composition.frameworks.megatron import FrameworkRun
+    from presim.composition.plan import Plan
+    from presim.hardware.cluster import Cluster
+    from presim.trace.job import Job
+    from presim.trace.schema import Trace
+    from presim.trace.store import StoredJob
+    from presim.verbs.run import Progress
+
+_LIMIT_S = 3600.0
+_MOST_CHARACTERS = 400  # of what the framework says
+_WHOLE_EXITS = ("ok", "stopped")
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedPlan:
+    """A capture that answers for a plan, with fewer micro-batches than its steps have."""
+
+    job: StoredJob
+    traces: list[Trace]  # to go on with
+    stands_for: Mapping[int, Sequence[int]]  # ranks that those of the traces represent
+    notes: list[str]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no rank failed."""
+        return all(trace.manifest.exit in _WHOLE_EXITS for trace in self.traces)
+
+
+def capture_megatron(
+    run_with: Callable[[Sequence[str]], FrameworkRun],
+    short_run: Callable[[FrameworkRun], FrameworkRun | None],
+    overrides: Sequence[str],
+    plan: Plan,
+    target: Cluster,
+    progress: Progress,
+) -> tuple[FrameworkRun, CapturedPlan]:
+    """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses.
+
+    ``short_run``: of few stages of a pipeline, None if all are needed.
+    """
+    from presim.composition.frameworks.megatron import NO_GRAPHS
+
+    run = run_with(overrides)
+    try:
+        return run, _extended_stages(run, short_run(run), plan, target, progress)
+    except InputError as refusal:
+        if not run.has_recipe_graphs:
+            raise
+        run = run_with((*NO_GRAPHS, *overrides))
+        captured = _extended_stages(run, short_run(run), plan, target, progress)
+        sentence = f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}."
+        return run, dataclasses.replace(captured, notes=[sentence, *captured.notes])
+
+
+def _extended_stages(
+    run: FrameworkRun, short: FrameworkRun | None, plan: Plan, target: Cluster, progress: Progress
+) -> CapturedPlan:
+    """A capture of four stages, extended to all; where no law holds, all stages are captured."""
+    from presim.composition.replan.stages import with_stages
+
+    short_target = None if short is None else with_fewer_stages(target, plan.pipeline, short.captured_stages)
+    if short is None or short_target is None:
+        return _whole(run, target, progress)
+    try:
+        captured = _whole(short, short_target, progress)
+        if not captured.is_whole:
+            return _whole(run, target, progress)
+        traces, stands_for, sentences = with_stages(
+            captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
+        )
+    except InputError as error:
+        captured = _whole(run, target, progress)
+        return dataclasses.replace(captured, notes=[f"All stages were captured, because {error}."])
+    return CapturedPlan(captured.job, [_on_nodes_of(target, trace) for trace in traces], stands_for, sentences)
+
+
+def _on_nodes_of(target: Cluster, trace: Trace) -> Trace:
+    manifest = msgspec.structs.replace(trace.manifest, gpus_per_node=target.gpus_per_node)
+    return dataclasses.replace(trace, manifest=manifest)
+
+
+def with_fewer_stages(target: Cluster, stages: int, fewer: int) -> Cluster | None:
+    """The GPUs of a cluster that so many of its stages take; None: they are no whole number of equal nodes."""
+    ranks = target.world_size // stages * fewer
+    gpus_per_node = min(target.gpus_per_node, ranks)
+    if ranks % gpus_per_node or target.groups or target.network:
+        return None
+    return msgspec.structs.replace(target, nodes=ranks // gpus_per_node, gpus_per_node=gpus_per_node)
+
+
+def capture_launched(
+    run_of: Callable[..., LaunchedRun], plan: Plan, target: Cluster, progress: Progress, *, extends: bool
+) -> tuple[LaunchedRun, CapturedPlan]:
+    """A capture of a framework's launch files, with few layers where these can be extended."""
+    from presim.composition.frameworks.launched import sizes_to_capture
+
+    run = run_of(all_micro_batches=not extends)
+    sizes = sizes_to_capture(run, plan) if extends else ()
+    if not sizes:
+        return run, _whole(run, target, progress)
+    return run, _extended_layers(run, [run_of(layers=layers) for layers in sizes], target, progress)
+
+
+def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> CapturedPlan:
+    job = _captured(run, target, progress)
+    return CapturedPlan(job, list(job.traces.values()), job.manifest.others(), [])
+
+
+def _extended_layers(
+    run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
+) -> CapturedPlan:
+    """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
+    from presim.composition.replan.layers import with_layers
+
+    jobs = [_captured(size, target, progress) for size in sizes]
+    smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
+    if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
+        return _whole(run, target, progress)
+    try:
+        traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
+    except InputError as error:
+        captured = _whole(run, target, progress)
+        return dataclasses.replace(captured, notes=[f"All layers were captured, because {error}."])
+    return CapturedPlan(jobs[-1], traces, jobs[-1].manifest.others(), sentences)
+
+
+def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
+    """The captured job; it is kept for the next call, unless the framework refused the plan."""
+    from presim.capture.ranks.selection import Checks, select
+    from presim.capture.run import CaptureRequest, capture
+    from presim.composition.frameworks.kept_captures import folder_of
+    from presim.trace import store
+
+    folder = folder_of(run, target)
+    if (folder / store.JOB_FILE).exists():
+        return store.load(folder)
+    progress(run.progress_text)
+    selection = select("auto", target.world_size, Checks(0, 0.0))
+    with _program(run) as (launch, forks):
+        request = CaptureRequest(
+            launch,
+            selection,
+            steps=run.steps,
+            limit_s=_LIMIT_S,
+            values=run.values,
+            hides_output=True,
+            hides_failures=True,  # `_check_end` has the framework's words
+        )
+        job = capture(request, target, progress, forks=forks)
+    _check_end(job, run)
+    represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}
+    store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
+    return store.load(folder)
+
+
+@contextlib.contextmanager
+def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | None]]:
+    """What starts a run, and where its ranks are forked; launch files lie in the current folder meanwhile."""
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.launchers.read import read_command
+    from presim.capture.processes.forks import RECIPE, Forks
+    from presim.composition.frameworks.megatron import FrameworkRun
+    from presim.system.files import make_folder, write_file
+    from presim.system.files.scratch import temporary_folder
+
+    if isinstance(run, FrameworkRun):
+        with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
+            yield Launch(str(run.script), run.arguments), forks
+        return
+    with temporary_folder("framework") as folder, contextlib.chdir(folder):
+        for name, text in run.files.items():
+            make_folder((folder / name).parent)
+            write_file(folder / name, text.encode())
+        yield read_command(run.command), None
+
+
+def _check_end(job: Job, run: FrameworkRun | LaunchedRun) -> None:
+    """Raise InputError with the framework's words if it failed, other than for want of device memory."""
+    if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
+        return
+    for trace in sorted(job.traces, key=lambda trace: trace.manifest.rank != job.reported_rank):  # its words first
+        if trace.manifest.exit not in _WHOLE_EXITS:
+            words = " ".join((trace.manifest.error or trace.manifest.exit).split())
+            raise InputError(f"{run.name} refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")
