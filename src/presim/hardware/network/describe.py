@@ -135,7 +135,8 @@ def _check_effect(table: Mapping[str, Any], description: Description) -> None:
     for name in _THREE_LEVELS:
         if name in table and description.fabric in _TREES and description.levels < 3:
             raise InputError(
-                f"[network] {name} has no effect in a tree of {description.levels} levels; set levels = 3, or leave it out"
+                f"[network] {name} has no effect in a tree of {description.levels} levels; set levels = 3, or "
+                "leave it out"
             )
 
 

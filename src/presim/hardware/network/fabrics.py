@@ -18,7 +18,7 @@ from presim.hardware.network.topology import MOST_LINKS, Builder
 if TYPE_CHECKING:
     from presim.hardware.network.describe import Plan
 
-# Links into which a switch port breaks out: an 800G port of NVIDIA Spectrum-4 or Quantum-X800 is up to eight 100G links.
+# Links into which a switch port breaks out: an 800G port of NVIDIA Spectrum-4 is up to eight links of 100G.
 _PORT_LINKS = 8
 
 

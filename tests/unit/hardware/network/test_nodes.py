@@ -121,17 +121,29 @@ def test_a_node_that_cannot_be_is_one_sentence(table: dict[str, Any], message: s
             {"leaf_nodes": 4, "routing": "ecmp", "spines": 257},
             "spines = 257: a leaf with 32 ports to nodes has at most 256 links upwards (8 of a port); use fewer",
         ),
-        (4000, {"fabric": "mesh"}, "15,996,000 links between nodes or routers, each to each, and a network has at most"),
+        (
+            4000,
+            {"fabric": "mesh"},
+            "15,996,000 links between nodes or routers, each to each, and a network has at most",
+        ),
         (
             8000,
             {"fabric": "dragonfly", "leaf_nodes": 1, "pod_leaves": 4000},
             "31,992,002 links between nodes or routers, each to each, and a network has at most 10,000,000; use fewer",
         ),
-        (8, {"fabric": "torus", "oversubscription": 4.0}, "oversubscription has no effect in a fabric 'torus' (only in"),
+        (
+            8,
+            {"fabric": "torus", "oversubscription": 4.0},
+            "oversubscription has no effect in a fabric 'torus' (only in",
+        ),
         (8, {"fabric": "ring", "leaf_nodes": 4}, "leaf_nodes has no effect in a fabric 'ring'"),
         (8, {"dims": [4, 2]}, "dims has no effect in a fabric 'fat-tree' (only in torus)"),
         (8, {"relay": False}, "relay has no effect in a fabric 'fat-tree' (only in rail)"),
-        (8, {"core_oversubscription": 2.0}, "core_oversubscription has no effect in a tree of 2 levels; set levels = 3"),
+        (
+            8,
+            {"core_oversubscription": 2.0},
+            "core_oversubscription has no effect in a tree of 2 levels; set levels = 3",
+        ),
     ],
 )
 def test_a_fabric_refuses_what_it_cannot_have(nodes: int, table: dict[str, Any], message: str) -> None:
