@@ -59,14 +59,16 @@ def _stretches_s(lines: Sequence[_Line]) -> list[float]:
     is_long = lines[-1].step - lines[0].step > 8
     steady = [line for line in lines if line.step >= _WARM_UP or not is_long]
     steady, clock_s = _fine_clock(steady)
-    ends = steady[:1]
+    stretch_ends = steady[:1]
     for line in steady:
-        if line.elapsed_s - ends[-1].elapsed_s >= _LEAST_RATIO * clock_s and line.step > ends[-1].step:
-            ends.append(line)
-    if len(ends) < 2:
+        if line.elapsed_s - stretch_ends[-1].elapsed_s >= _LEAST_RATIO * clock_s and line.step > stretch_ends[-1].step:
+            stretch_ends.append(line)
+    if len(stretch_ends) < 2:
         return []
-    ends[-1] = steady[-1] if steady[-1].step > ends[-1].step else ends[-1]
-    return [(end.elapsed_s - start.elapsed_s) / (end.step - start.step) for start, end in itertools.pairwise(ends)]
+    stretch_ends[-1] = steady[-1] if steady[-1].step > stretch_ends[-1].step else stretch_ends[-1]
+    return [
+        (end.elapsed_s - start.elapsed_s) / (end.step - start.step) for start, end in itertools.pairwise(stretch_ends)
+    ]
 
 
 def _fine_clock(lines: list[_Line]) -> tuple[list[_Line], float]:
