@@ -18,7 +18,7 @@ ALGORITHMS = ("ring", "tree", "collnetdirect", "collnetchain", "nvls", "nvlstree
 PROTOCOLS = ("ll", "ll128", "simple")
 _FUNCTIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _MOST_CHANNELS = 64
-_CHANNELS = ("NCHANNELS", "CTAS", "NRINGS")  # names of one limit
+_CHANNELS = ("NCHANNELS", "CTAS", "NRINGS")  # names of one limit, of which the strictest holds
 _MOST_THREADS = 512  # of a channel
 _BUFFER_BYTES, _MOST_BUFFER_BYTES = 4 << 20, 1 << 30
 _MOST_SOCKETS = 64  # of a port: NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD
@@ -75,6 +75,9 @@ def ignored_variables(environment: Mapping[str, str]) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
     values = dict(variables)
+    for end in ("MIN", "MAX"):
+        if f"NCCL_{end}_NCHANNELS" in values:
+            values.pop(f"NCCL_{end}_NRINGS", None)  # NCCL ignores the old name beside the newer one
     algorithms = _lists("NCCL_ALGO", values.get("NCCL_ALGO", ""), ALGORITHMS)
     disabled = [name for name in ("NVLS", "PAT") if _number(values, f"NCCL_{name}_ENABLE", 1) == 0]
     for name in disabled:

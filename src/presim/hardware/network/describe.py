@@ -99,6 +99,7 @@ def read_description(table: Mapping[str, Any]) -> Description:
         raise InputError(
             f"[network] levels = {description.levels}: trees have 1, 2 or 3 levels of switches; choose one"
         )
+    _check_effect(table, description)
     for name in ("oversubscription", "core_oversubscription"):
         if not getattr(description, name) >= 1:
             raise InputError(
@@ -106,6 +107,37 @@ def read_description(table: Mapping[str, Any]) -> Description:
                 "uplink bandwidth); correct it"
             )
     return description
+
+
+# Fabrics in which a key has an effect. All other keys have one in each fabric.
+_TREES = ("fat-tree", "rail")
+_FABRICS_OF_KEYS: dict[str, tuple[str, ...]] = {
+    "levels": _TREES,
+    "leaf_nodes": (*_TREES, "dragonfly"),
+    "pod_leaves": (*_TREES, "dragonfly"),
+    "oversubscription": (*_TREES, "dragonfly"),
+    "core_oversubscription": _TREES,
+    "spines": _TREES,
+    "dims": ("torus",),
+    "relay": ("rail",),
+}
+_THREE_LEVELS = ("pod_leaves", "core_oversubscription")  # keys that trees of fewer levels do not use
+
+
+def _check_effect(table: Mapping[str, Any], description: Description) -> None:
+    """Refuse keys that the fabric does not have."""
+    for name, fabrics in _FABRICS_OF_KEYS.items():
+        if name in table and description.fabric not in fabrics:
+            raise InputError(
+                f"[network] {name} has no effect in a fabric {description.fabric!r} (only in {', '.join(fabrics)}); "
+                "leave it out, or change the fabric"
+            )
+    for name in _THREE_LEVELS:
+        if name in table and description.fabric in _TREES and description.levels < 3:
+            raise InputError(
+                f"[network] {name} has no effect in a tree of {description.levels} levels; set levels = 3, or "
+                "leave it out"
+            )
 
 
 def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:

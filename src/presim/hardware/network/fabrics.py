@@ -13,10 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.hardware.network.topology import Builder
+from presim.hardware.network.topology import MOST_LINKS, Builder
 
 if TYPE_CHECKING:
     from presim.hardware.network.describe import Plan
+
+# Links into which a switch port breaks out: an 800G port of NVIDIA Spectrum-4 is up to eight links of 100G.
+_PORT_LINKS = 8
 
 
 def fat_tree(builder: Builder, plan: Plan) -> None:
@@ -45,6 +48,7 @@ def dragonfly(builder: Builder, plan: Plan) -> None:
     down_Bps = plan.description.leaf_nodes * plan.nics * plan.nic_Bps
     size = plan.description.pod_leaves
     groups = [routers[start : start + size] for start in range(0, len(routers), size)]
+    _check_pairs(sum(math.comb(len(group), 2) for group in groups) + math.comb(len(groups), 2), "pod_leaves")
     for group in groups:
         for router, other_router in itertools.combinations(group, 2):
             builder.both_ways(router, other_router, down_Bps / len(group), plan.hop_ns)
@@ -96,6 +100,7 @@ def ring(builder: Builder, plan: Plan) -> None:
 
 def mesh(builder: Builder, plan: Plan) -> None:
     """A direct link between every two nodes, without switches."""
+    _check_pairs(math.comb(plan.nodes, 2), "nodes")
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
     link_Bps = plan.nics * plan.nic_Bps / (plan.nodes - 1)
     for router, other_router in itertools.combinations(routers, 2):
@@ -110,6 +115,32 @@ FABRICS: dict[str, Callable[[Builder, Plan], None]] = {
     "ring": ring,
     "mesh": mesh,
 }
+
+
+def _check_pairs(pairs: int, key: str) -> None:
+    """Refuse a fabric with too many direct links before any is added."""
+    if 2 * pairs > MOST_LINKS:
+        raise InputError(
+            f"[network] gives {2 * pairs:,} links between nodes or routers, each to each, and a network has at most "
+            f"{MOST_LINKS:,}; use fewer {key}"
+        )
+
+
+def _uplinks(plan: Plan, ports: int) -> int:
+    """Links upwards from a leaf with so many ports downwards, each to a switch of its own under ECMP.
+
+    Raises:
+        InputError: ``spines`` are more than the leaf's ports break out into.
+    """
+    description = plan.description
+    if description.routing == "adaptive":
+        return 1
+    if description.spines > _PORT_LINKS * ports:
+        raise InputError(
+            f"[network] spines = {description.spines}: a leaf with {ports:,} ports to nodes has at most "
+            f"{_PORT_LINKS * ports:,} links upwards ({_PORT_LINKS} of a port); use fewer"
+        )
+    return description.spines or max(round(ports / description.oversubscription), 1)
 
 
 def _router(builder: Builder, plan: Plan, node: int) -> int:
@@ -146,11 +177,7 @@ def _add_upper_levels(builder: Builder, plan: Plan, leaves: list[int], ports: in
     up_Bps = ports * plan.nic_Bps / description.oversubscription
     size = description.pod_leaves if description.levels == 3 else len(leaves)
     pods = [leaves[start : start + size] for start in range(0, len(leaves), size)]
-    fan = (
-        1
-        if description.routing == "adaptive"
-        else (description.spines or max(round(ports / description.oversubscription), 1))
-    )
+    fan = _uplinks(plan, ports)
     tops: list[list[int]] = []
     for pod_index, pod in enumerate(pods):
         prefix = f"pod{pod_index}." if len(pods) > 1 else ""

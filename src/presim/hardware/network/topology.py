@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_GPUS = 1 << 18
 MOST_VERTICES = 1 << 20  # with switches
-_MOST_LINKS = 10_000_000
+MOST_LINKS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Builder:
                 f"the link from {self.names[source]} to {self.names[target]} has a latency of {latency_ns / 1e3:g} us; "
                 "set 0 or more"
             )
-        if len(self.links) >= _MOST_LINKS:
-            raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")
+        if len(self.links) >= MOST_LINKS:
+            raise InputError(f"the network has more than {MOST_LINKS:,} links; describe a smaller part of it")
         self.links.append((source, target, bandwidth_Bps, latency_ns))
 
     def both_ways(self, vertex: int, other_vertex: int, bandwidth_Bps: float, latency_ns: float) -> None:

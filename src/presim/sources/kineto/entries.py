@@ -4,7 +4,7 @@
   work on its stream has ended, and everything its stream waits for has ended. Any further pause counts as work.
 * Waits between streams are those recorded by the profiler (``enable_cuda_sync_events``). Without them, waits are
   inferred from times: work that starts right after work of another stream ends, and not at its own launch, waited for
-  it.
+  it. With them, kernels that overtake those of another stream show its priority.
 * Host time is the time between calls, without waits in synchronisations or for space in a full queue.
 """
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from presim.engine.options import Options
 from presim.sources.kineto.collectives import Groups, is_nccl
 from presim.sources.kineto.events import Event, Profile
+from presim.sources.kineto.overtaking import QueuedKernel, stream_priorities
 from presim.sources.kineto.steps import Window, events_within
 from presim.sources.kineto.work import Reader
 from presim.trace.schema import Kind, Phase
@@ -65,6 +66,7 @@ class Steps:
     unexplained_ns: int  # pauses on streams without an explanation in the profile
     inferred: int  # number of waits between streams inferred from times
     nameless: int  # number of NCCL kernels without a size or a group
+    priorities: Mapping[int, int] = dataclasses.field(default_factory=dict)  # of streams that overtake others
 
 
 def rebuild_entries(profile: Profile, window: Window, groups: Groups) -> Steps:
@@ -95,6 +97,7 @@ class _Walk:
         self._records: dict[
             int, tuple[int, int]
         ] = {}  # correlation id of a recording -> (its number, end of the recorded work)
+        self._kernels: list[QueuedKernel] = []
         self._serials = 0
         self._cursor, self._late = window.start_ns, 0
         self._unexplained = self._inferred = self._nameless = 0
@@ -117,7 +120,8 @@ class _Walk:
                 self._synchronise(call, kind, correlation)
         for end in step_ends_ns:
             self._end_step(end)
-        return Steps(self._entries, self._unexplained, self._inferred, self._nameless)
+        priorities = stream_priorities(self._kernels) if self._profile.syncs else {}
+        return Steps(self._entries, self._unexplained, self._inferred, self._nameless, priorities)
 
     def _end_step(self, at_ns: int) -> None:
         """Mark the end of a step, including host time until then."""
@@ -203,6 +207,8 @@ class _Walk:
             serial=max(0, event.number("presim launch", 0)),
         )  # fmt: skip
         self._add(entry)
+        if event.cat.lower() == "kernel" and not is_nccl(event):
+            self._kernels.append(QueuedKernel(entry.stream, ready, event.start_ns, event.end_ns))
         self._last_end[stream] = max(before, event.end_ns)
         bisect.insort(self._placed, (event.end_ns, len(self._placed), stream, entry))
 

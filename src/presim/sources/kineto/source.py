@@ -202,6 +202,7 @@ def _trace(profiled_rank: _Rank, cluster: Cluster) -> Trace:
         world_size=cluster.world_size, rank=profiled_rank.rank, gpu=cluster.gpu.id, gpus_per_node=cluster.gpus_per_node,
         script=profiled_rank.profile.path.name, groups=profiled_rank.groups, node=cluster.node.id,
         fabric=cluster.fabric.id, measured=measured, origin="imported",
+        stream_priorities=dict(profiled_rank.steps.priorities),
     )  # fmt: skip
     signatures = tuple(signature for signature, _ in rows.work)
     return Trace(manifest, signatures, (), tuple(rows.operators), rows.columns())

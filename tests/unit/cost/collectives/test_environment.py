@@ -98,6 +98,14 @@ def test_values_that_nccl_rejects_are_refused(name: str, value: str, message: st
         tuning_of({name: value})
 
 
+def test_of_two_names_for_channels_the_strictest_holds_and_the_old_one_yields() -> None:
+    """As NCCL documents them: CTAS and NCHANNELS together, NRINGS only without NCHANNELS."""
+    assert tuning_of({"NCCL_MAX_CTAS": "8", "NCCL_MAX_NCHANNELS": "4"}).most_channels == 4
+    assert tuning_of({"NCCL_MIN_CTAS": "8", "NCCL_MIN_NCHANNELS": "4"}).fewest_channels == 8
+    assert tuning_of({"NCCL_MAX_NRINGS": "2", "NCCL_MAX_NCHANNELS": "4"}).most_channels == 4
+    assert tuning_of({"NCCL_MIN_NRINGS": "6"}).fewest_channels == 6
+
+
 def test_unmodelled_variables_that_change_speed_are_listed() -> None:
     said = {"NCCL_CROSS_NIC": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring", "NCCL_TOPO_FILE": "topo.xml"}
     assert ignored_variables(said) == ["NCCL_CROSS_NIC", "NCCL_TOPO_FILE"]

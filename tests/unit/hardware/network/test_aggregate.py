@@ -22,7 +22,8 @@ UNEVEN = ((0, 1, 2, 9, 17, 40, 41, 63),)
 
 
 def topology(**table: Any) -> Topology:
-    return topology_of(choose_cluster(gpu="h100-sxm", nodes=8), {**NO_LATENCY, "leaf_nodes": 2, **table})
+    leaves = {} if table.get("fabric") in ("mesh", "torus") else {"leaf_nodes": 2}
+    return topology_of(choose_cluster(gpu="h100-sxm", nodes=8), {**NO_LATENCY, **leaves, **table})
 
 
 @pytest.mark.parametrize("groups", [EVERYONE, RAILS, HALVES, UNEVEN], ids=["everyone", "rails", "halves", "uneven"])

@@ -180,7 +180,7 @@ def test_a_size_or_ranks_that_are_none_are_refused(call: Callable[[str], object]
 def test_a_treethat_is_too_large_is_refused(
     tmp_path: Path, counts: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topology, "_MOST_LINKS", 100)
+    monkeypatch.setattr(topology, "MOST_LINKS", 100)
     path = tmp_path / "big.yml"
     path.write_text(ASTRA.replace("[ 4, 2 ]", counts))
     with pytest.raises(InputError, match=says):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -110,3 +111,47 @@ def test_flows_that_ecmp_puts_on_one_path_share_it_and_adaptive_routing_does_not
 def test_a_node_that_cannot_be_is_one_sentence(table: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         topology("l40s", **table)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "table", "message"),
+    [
+        (
+            8,
+            {"leaf_nodes": 4, "routing": "ecmp", "spines": 257},
+            "spines = 257: a leaf with 32 ports to nodes has at most 256 links upwards (8 of a port); use fewer",
+        ),
+        (
+            4000,
+            {"fabric": "mesh"},
+            "15,996,000 links between nodes or routers, each to each, and a network has at most",
+        ),
+        (
+            8000,
+            {"fabric": "dragonfly", "leaf_nodes": 1, "pod_leaves": 4000},
+            "31,992,002 links between nodes or routers, each to each, and a network has at most 10,000,000; use fewer",
+        ),
+        (
+            8,
+            {"fabric": "torus", "oversubscription": 4.0},
+            "oversubscription has no effect in a fabric 'torus' (only in",
+        ),
+        (8, {"fabric": "ring", "leaf_nodes": 4}, "leaf_nodes has no effect in a fabric 'ring'"),
+        (8, {"dims": [4, 2]}, "dims has no effect in a fabric 'fat-tree' (only in torus)"),
+        (8, {"relay": False}, "relay has no effect in a fabric 'fat-tree' (only in rail)"),
+        (
+            8,
+            {"core_oversubscription": 2.0},
+            "core_oversubscription has no effect in a tree of 2 levels; set levels = 3",
+        ),
+    ],
+)
+def test_a_fabric_refuses_what_it_cannot_have(nodes: int, table: dict[str, Any], message: str) -> None:
+    """Keys without effect, and more links than a switch or a network holds, are refused before any link is built."""
+    with pytest.raises(InputError, match=re.escape(message)):
+        topology("h100-sxm", nodes, **table)
+
+
+def test_a_leaf_has_as_many_links_upwards_as_its_ports_break_out_into() -> None:
+    built = topology("h100-sxm", 2, routing="ecmp", leaf_nodes=1, spines=64)
+    assert sum(name.startswith("spine") for name in built.names) == 64
