@@ -184,7 +184,7 @@ def _figures(
         _LOW * step_s,
         _HIGH * step_s,
         sum(step.trained_tokens for step in steady) / count / step_s / job.placement.gpus,
-        job.batch.responses / step_s,
+        sum(step.trained_responses for step in steady) / count / step_s,
         sum(step.rollout_tail_s for step in steady) / count,
         1 - busy_s / (ranks * rollout_s) if rollout_s else 0.0,
         sum(step.mean_response for step in steady) / count,

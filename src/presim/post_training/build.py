@@ -23,7 +23,7 @@ from presim.post_training.request import RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
-from presim.serving.defaults import with_defaults
+from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.model import find
 from presim.serving.steps.times import Engine, build
 
@@ -167,7 +167,8 @@ def _batch(request: RlRequest) -> Batch:
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
         Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
-        request.keep, request.round_prompts or request.prompts,
+        request.keep, request.round_prompts or request.prompts, request.spare_prompts or 0,
+        request.cut_tail,
     )  # fmt: skip
     filtering.check(batch)
     if request.round_prompts and request.keep == 1:
@@ -179,6 +180,13 @@ def _batch(request: RlRequest) -> Batch:
         )
     if request.turns == 1 and (request.tool_tokens or request.tool_seconds != "0"):
         raise InputError("--tool-seconds and --tool-tokens are of what comes between turns; add --turns 2 or more")
+    if (request.spare_prompts or request.cut_tail) and (
+        request.staleness or request.partial or request.keep < 1 or request.turns > 1
+    ):
+        raise InputError(
+            "responses are aborted (--spare-prompts, --cut-tail) on-policy alone, without --keep and --turns; leave out "
+            "one of both"
+        )
     if request.turns > 1 and request.partial:
         raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")
     return batch
@@ -195,6 +203,8 @@ def _engine(
         notes.append(
             f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
         )
+    if fields.get("kernels", "vllm") == "vllm":
+        fields = {**limits_by_start(request.vllm_start, cluster.gpu), **fields}
     if model.longest < batch.longest:
         raise InputError(
             f"a prompt with its response has up to {batch.longest:,} tokens, and {model.name} takes {model.longest:,}; "

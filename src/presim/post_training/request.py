@@ -11,6 +11,7 @@ from typing import Any, Literal
 from presim.errors import InputError
 from presim.post_training.job import Algorithm, Offloads
 from presim.post_training.logits import LogitsCode
+from presim.serving.defaults import VllmStart
 from presim.units import quantities
 
 _BOUNDS = {
@@ -22,12 +23,13 @@ _BOUNDS = {
     "ep": quantities.DEGREE,
     "turns": quantities.BATCH,
     "keep": quantities.SHARE,
+    "cut_tail": quantities.SHARE,
     "reward_seconds": quantities.SECONDS,
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
 _COUNTS = (  # those that may be None
-    "mini_batch", "tool_tokens", "round_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
     "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
 _MOST_RESPONSES = 1_000_000
@@ -49,6 +51,8 @@ class RlRequest:
     tool_tokens: int | None = None  # of such an answer; None: none
     keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
     round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
+    spare_prompts: int | None = None  # begun beside those of a step; the groups that end last are aborted and dropped
+    cut_tail: float = 0.0  # share of responses that are aborted when the others are complete, and dropped
     mini_batch: int | None = None  # prompts of an update; None: all
     epochs: int = 1
     placement: Literal["colocated", "separate"] = "colocated"
@@ -76,6 +80,7 @@ class RlRequest:
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
+    vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
     reward_seconds: float = 0.0
     reward_workers: int = 64
     framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
@@ -99,7 +104,10 @@ class RlRequest:
             )
         if self.framework_args and self.framework is None:
             raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
-        responses = math.ceil(self.prompts * self.samples * (1 + self.staleness))
+        if self.cut_tail == 1:
+            raise InputError("--cut-tail 1 aborts all responses; use a share below 1")
+        prompts = self.prompts + (self.spare_prompts or 0)
+        responses = math.ceil(prompts * self.samples * (1 + self.staleness))
         if responses > _MOST_RESPONSES:
             raise InputError(
                 f"{responses:,} responses at once are more than the {_MOST_RESPONSES:,} that are simulated; use fewer "

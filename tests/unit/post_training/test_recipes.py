@@ -103,10 +103,28 @@ def test_batches_that_are_not_dynamic_have_a_number_of_sequences(tmp_path: Path)
     assert (dynamic["micro_sequences"], dynamic["micro_tokens"]) == (None, 12288)
 
 
+def test_how_nemo_rl_starts_vllm_sets_its_limits(tmp_path: Path) -> None:
+    """`AsyncLLM` has other defaults than `LLM`; explicit limits, parallel experts and stages are the engine's."""
+    plain = read(tmp_path, "nemo-rl", NEMO, name="recipe.yaml").fields
+    assert (plain["vllm_start"], plain["engine"].keys() & {"max_num_seqs", "ep", "dp"}) == ("llm", set())
+    vllm = "policy.generation.vllm_cfg."
+    settings = f"{vllm}async_engine=true", f"{vllm}expert_parallel_size=8", f"{vllm}tensor_parallel_size=2"
+    limit = "policy.generation.vllm_kwargs.max_num_seqs=64"
+    fields = read(tmp_path, "nemo-rl", NEMO, *settings, limit, name="recipe.yaml").fields
+    assert fields["vllm_start"] == "async-llm"
+    expected = {"tp": 2, "dp": 4, "ep": True, "max_num_seqs": 64}
+    assert {name: fields["engine"][name] for name in expected} == expected
+
+
 def test_packs_of_nemo_rl_are_of_all_context_parallel_ranks(tmp_path: Path) -> None:
     degrees = "policy.megatron_cfg.context_parallel_size=2", "policy.megatron_cfg.pipeline_model_parallel_size=2"
     fields = read(tmp_path, "nemo-rl", NEMO, *degrees, name="recipe.yaml").fields
     assert (fields["micro_tokens"], fields["pads"], fields["logits"]) == (4096, True, "nemo-rl-megatron")
+
+
+def test_a_rate_of_verl_cuts_the_tail(tmp_path: Path) -> None:
+    fields = read(tmp_path, "verl", VERL, "actor_rollout_ref.rollout.over_sample_rate=0.1").fields
+    assert (fields["cut_tail"], fields["engine"]["max_num_seqs"]) == (0.1, 1024)
 
 
 def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
@@ -124,7 +142,9 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
     recipe = read(tmp_path, "slime", SLIME)
     expected = {"model": "qwen3-4b", "prompts": 32, "mini_batch": 16, "micro_tokens": 9216, "placement": "colocated"}
     assert {name: recipe.fields[name] for name in expected} == expected
-    assert recipe.fields["engine"] == {"tp": 2}
+    assert recipe.fields["engine"] == {"tp": 2, "kernels": "sglang"}
+    spare = read(tmp_path, "slime", SLIME + "--over-sampling-batch-size 48 --sglang-max-running-requests 64\n")
+    assert (spare.fields["spare_prompts"], spare.fields["engine"]["max_num_seqs"]) == (16, 64)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,10 @@ def _algorithm(name: Any) -> str:
     return algorithms[str(name)]
 
 
+def _class_of_vllm(is_asynchronous: Any) -> str:
+    return "async-llm" if truth(is_asynchronous) else "llm"
+
+
 def _engine(name: Any) -> str:
     return {"vllm": "vllm", "sglang": "sglang"}[str(name)]
 
@@ -77,9 +81,14 @@ VERL = Framework(
         f"{_ROLLOUT}name": Key("engine.kernels", _engine),
         f"{_ROLLOUT}tensor_model_parallel_size": Key("engine.tp", whole, 2),
         f"{_ROLLOUT}gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.5),
-        f"{_ROLLOUT}max_num_seqs": Key("engine.max_num_seqs", whole, 256),
+        f"{_ROLLOUT}max_num_seqs": Key("engine.max_num_seqs", whole, 1024),
         f"{_ROLLOUT}max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole, 8192),
         f"{_ROLLOUT}enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_ROLLOUT}over_sample_rate": Key("cut_tail", real),
+        f"{_ROLLOUT}pipeline_model_parallel_size": Key("engine.pp", whole),
+        f"{_ROLLOUT}expert_parallel_size": Key("rollout_ep", whole),
+        f"{_ROLLOUT}engine_kwargs.sglang.max_running_requests": Key("engine.max_num_seqs", whole),
+        f"{_ROLLOUT}engine_kwargs.sglang.chunked_prefill_size": Key("engine.max_num_batched_tokens", whole),
         f"{_ROLLOUT}enable_prefix_caching": Key("engine.prefix_caching", truth),
         "actor_rollout_ref.hybrid_engine": Key("is_colocated", truth, True),
         "trainer.nnodes": Key("train_nodes", whole, 1),
@@ -136,6 +145,12 @@ NEMO_RL = Framework(
         f"{_GENERATION}vllm_cfg.tensor_parallel_size": Key("engine.tp", whole, 1),
         f"{_GENERATION}vllm_cfg.gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.6),
         f"{_GENERATION}vllm_cfg.enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_GENERATION}vllm_cfg.async_engine": Key("vllm_start", _class_of_vllm, "llm"),
+        f"{_GENERATION}vllm_cfg.pipeline_parallel_size": Key("engine.pp", whole),
+        f"{_GENERATION}vllm_cfg.expert_parallel_size": Key("rollout_ep", whole),
+        f"{_GENERATION}vllm_kwargs.max_num_seqs": Key("engine.max_num_seqs", whole),
+        f"{_GENERATION}vllm_kwargs.max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole),
+        f"{_GENERATION}vllm_kwargs.enable_prefix_caching": Key("engine.prefix_caching", truth),
         f"{_GENERATION}colocated.enabled": Key("is_colocated", truth, True),
         f"{_GENERATION}colocated.resources.num_nodes": Key("rollout_nodes", whole),
         f"{_GENERATION}colocated.resources.gpus_per_node": Key("rollout_gpus_per_node", whole),
@@ -149,7 +164,7 @@ NEMO_RL = Framework(
         "logger.*", "checkpointing.*", "data.*", "env.*", "grpo.val_*", "grpo.max_*", "grpo.seed", "grpo.normalize*",
         "grpo.use_leave_one_out*", "grpo.reward_*", "loss_fn.*", "*.optimizer*", "*.scheduler*", "policy.tokenizer.*",
         "policy.max_grad_norm", "policy.precision", "policy.make_sequence_length*", "*.env_vars*", "*.temperature",
-        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
+        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*",
         "policy.dtensor_cfg.enabled", "reward_penalties.*",
     ),
     {"policy.generation.vllm_cfg.precision": lambda value: (
@@ -210,6 +225,11 @@ SLIME = Framework(
         "colocate": Key("is_colocated", truth, False),
         "offload": Key("offloads_all", truth, True),
         "rollout-num-gpus": Key("rollout_gpus", whole),
+        "over-sampling-batch-size": Key("begun_prompts", whole),
+        "sglang-max-running-requests": Key("engine.max_num_seqs", whole),
+        "sglang-chunked-prefill-size": Key("engine.max_num_batched_tokens", whole),
+        "sglang-disable-cuda-graph": Key("engine.cuda_graphs", inverted),
+        "sglang-ep-size": Key("rollout_ep", whole),
         "rollout-num-gpus-per-engine": Key("engine.tp", whole, 1),
         "sglang-mem-fraction-static": Key("engine.gpu_memory_utilization", real),
     },
@@ -223,5 +243,6 @@ SLIME = Framework(
         "micro-batch-size", "qkv-format",
     ),
     {},
+    always={"engine.kernels": "sglang"},
 )  # fmt: skip
 FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME)}

@@ -40,7 +40,7 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     facts = dict(recipe.facts)
     known_fields = {field.name for field in dataclasses.fields(RlRequest)}
     fields: dict[str, Any] = {name: value for name, value in facts.items() if name in known_fields}
-    fields["engine"] = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
+    fields["engine"] = _engine(facts)
     fields |= {"model": _known(facts["model"])} if "model" in facts else {}
     fields |= _placement(facts)
     fields |= _batches(facts, fields, gpus)
@@ -50,6 +50,15 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
     longest_response = facts.get("longest_response", facts.get("longest_sequence"))
     return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
+
+
+def _engine(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the engine's plan; vLLM's ranks that share experts are those of tensor and data parallelism."""
+    engine = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
+    ranks = facts.get("rollout_ep", 1)
+    if ranks > 1:
+        engine |= {"ep": True, "dp": max(ranks // engine.get("tp", 1), 1)}
+    return engine
 
 
 def _known(path: str) -> str:
@@ -120,7 +129,16 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
             )
     elif "mini_batch_responses" in facts:
         mini_batch = max(facts["mini_batch_responses"] // samples, 1)
-    counts = {"prompts": prompts, "mini_batch": min(mini_batch, prompts) if mini_batch and prompts else mini_batch}
+    spare = facts["begun_prompts"] - prompts if "begun_prompts" in facts and prompts else None
+    if spare is not None and spare < 0:
+        raise InputError(
+            f"the recipe begins {facts['begun_prompts']:,} prompts and trains on {prompts:,} in a step; raise the first"
+        )
+    counts = {
+        "spare_prompts": spare,
+        "prompts": prompts,
+        "mini_batch": min(mini_batch, prompts) if mini_batch and prompts else mini_batch,
+    }
     return {name: count for name, count in counts.items() if count}
 
 
