@@ -184,8 +184,8 @@ def _batch(request: RlRequest) -> Batch:
         request.staleness or request.partial or request.keep < 1 or request.turns > 1
     ):
         raise InputError(
-            "responses are aborted (--spare-prompts, --cut-tail) on-policy alone, without --keep and --turns; leave out "
-            "one of both"
+            "responses are aborted (--spare-prompts, --cut-tail) on-policy alone, without --keep and --turns; leave "
+            "out one of both"
         )
     if request.turns > 1 and request.partial:
         raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")

@@ -29,7 +29,8 @@ _BOUNDS = {
     "seed": quantities.SEED,
 }
 _COUNTS = (  # those that may be None
-    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus",
+    "gpus", "cp", "micro_tokens", "logprob_tokens",
     "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
 _MOST_RESPONSES = 1_000_000
