@@ -123,8 +123,16 @@ _TRAINER = (
     ),
     click.option(
         "--framework",
-        type=click.Choice(("megatron",)),
-        help="Capture the framework's own trainer for the update, as presim compose does.",
+        type=click.Choice(("auto", "eager", "megatron", "hf")),
+        default="auto",
+        show_default=True,
+        help="Capture the framework's own trainer for the update, as presim compose does, or compose it (eager). auto: "
+        "Megatron's for a plan that it trains, where one is predicted.",
+    ),
+    click.option(
+        "--train",
+        metavar="DIR",
+        help="A saved capture (presim run --save) of a step on the training GPUs, for updates and log-probabilities.",
     ),
     click.option(
         "--framework-args", metavar="'FIELD=VALUE ...'", help="With --framework: fields of its configuration."
@@ -231,6 +239,7 @@ def command(
     searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
+    train: str | None,
     **options: Any,
 ) -> None:
     """Predict a step of reinforcement learning of MODEL: rollout, log-probabilities, update and weight sync.
@@ -262,6 +271,7 @@ def command(
             notes=notes,
             searches=searches,
             writes=written[0] if written else None,
+            train=train,
             progress=say,
         )
     if written:

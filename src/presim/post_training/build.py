@@ -14,13 +14,14 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training import filtering, memory
+from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.models import training_graph
 from presim.post_training.phases import Prices
 from presim.post_training.request import RlRequest
-from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
+from presim.post_training.training import TrainerProgram, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import limits_by_start, with_defaults
@@ -33,6 +34,8 @@ _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
+# Megatron's layers have a kernel for each of these: Transformer Engine's norms and rotary positions, fused activations
+_MEGATRON_PASSES = ("fuse-cross-entropy", "fuse-norm", "fuse-rotary", "fuse-activation")
 # (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
 PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
@@ -52,11 +55,13 @@ def build_job(
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     table: PriceTable | None = None,
-    framework: EvaluatePlan | None = None,
+    framework: TrainerProgram | None = None,
+    captured: CapturedStep | None = None,
 ) -> Built:
     """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
 
-    ``framework``: captures its own trainer by a plan; None: training steps are composed.
+    ``framework``: captures its own trainer by a plan; None: training steps are composed. ``captured``: a step that
+    takes their place.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -80,6 +85,7 @@ def build_job(
         graph = graph or training_graph(request.model)
         try:
             training = _priced(job, graph, pool, progress, table, framework)
+            training = as_captured(training, captured, pool.world_size) if captured else training
             trainer_state = memory.trainer_bytes(job, graph, training)
             phases = (memory.phases_of if request.force else memory.check)(job, trainer_state)
         except InputError as error:
@@ -87,6 +93,7 @@ def build_job(
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
+        notes += [training.note] if training.note else []
         load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
@@ -104,7 +111,7 @@ def _priced(
     pool: Cluster,
     progress: Callable[[str], None],
     table: PriceTable,
-    framework: EvaluatePlan | None,
+    framework: TrainerProgram | None,
 ) -> TrainingPrices:
     trainer, model = job.trainer, job.engine.model
     key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
@@ -260,7 +267,7 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         "shard": request.shard if is_hybrid else 0,
         "recompute": request.recompute,
         "sequence_parallel": request.tp > 1,
-        "passes": ("fuse-cross-entropy",),
+        "passes": _MEGATRON_PASSES if request.dp_style == "zero1" else ("fuse-cross-entropy",),
         "attention": "auto" if request.dp_style == "zero1" else "flash",  # verl's FSDP models use flash-attention 2
     }
     return Trainer(

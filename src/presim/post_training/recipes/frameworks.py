@@ -13,6 +13,7 @@ from presim.post_training.recipes.table import (
     Key,
     inverted,
     is_positive,
+    largest,
     real,
     recomputation,
     truth,
@@ -85,6 +86,7 @@ VERL = Framework(
         f"{_ROLLOUT}max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole, 8192),
         f"{_ROLLOUT}enforce_eager": Key("engine.cuda_graphs", inverted),
         f"{_ROLLOUT}over_sample_rate": Key("cut_tail", real),
+        f"{_ROLLOUT}cudagraph_capture_sizes": Key("engine.graph_tokens", largest),
         f"{_ROLLOUT}pipeline_model_parallel_size": Key("engine.pp", whole),
         f"{_ROLLOUT}expert_parallel_size": Key("rollout_ep", whole),
         f"{_ROLLOUT}engine_kwargs.sglang.max_running_requests": Key("engine.max_num_seqs", whole),
@@ -151,6 +153,8 @@ NEMO_RL = Framework(
         f"{_GENERATION}vllm_kwargs.max_num_seqs": Key("engine.max_num_seqs", whole),
         f"{_GENERATION}vllm_kwargs.max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole),
         f"{_GENERATION}vllm_kwargs.enable_prefix_caching": Key("engine.prefix_caching", truth),
+        f"{_GENERATION}vllm_kwargs.compilation_config.cudagraph_capture_sizes": Key("engine.graph_tokens", largest),
+        f"{_GENERATION}max_new_tokens": Key("longest_response", whole),
         f"{_GENERATION}colocated.enabled": Key("is_colocated", truth, True),
         f"{_GENERATION}colocated.resources.num_nodes": Key("rollout_nodes", whole),
         f"{_GENERATION}colocated.resources.gpus_per_node": Key("rollout_gpus_per_node", whole),
@@ -165,15 +169,20 @@ NEMO_RL = Framework(
         "grpo.use_leave_one_out*", "grpo.reward_*", "loss_fn.*", "*.optimizer*", "*.scheduler*", "policy.tokenizer.*",
         "policy.max_grad_norm", "policy.precision", "policy.make_sequence_length*", "*.env_vars*", "*.temperature",
         "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*",
-        "policy.dtensor_cfg.enabled", "reward_penalties.*",
+        "policy.dtensor_cfg.enabled", "reward_penalties.*", "cluster.segment_size", "*.empty_unused_memory_level",
+        "*.vllm_cfg.max_model_len", "*.use_gloo_process_groups", "*.freeze_moe_router", "*.moe_router_*",
     ),
     {"policy.generation.vllm_cfg.precision": lambda value: (
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
-    # A micro-batch's tokens are those of all its context-parallel ranks.
-    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed", "packs_for_all_ranks": True},
+    # A micro-batch's tokens are those of all its context-parallel ranks. Engines of several GPUs run in Ray
+    # (models/generation/vllm/vllm_worker.py).
+    always={
+        "runs_in_ray": True, "offloads_all": True, "offloads_reference": True, "transfer": "packed",
+        "packs_for_all_ranks": True,
+    },
 )  # fmt: skip
 
 TRL = Framework(

@@ -48,16 +48,23 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
-    longest_response = facts.get("longest_response", facts.get("longest_sequence"))
+    bounds = [facts[name] for name in ("longest_response", "longest_sequence") if name in facts]
+    longest_response = min(bounds) if bounds else None
     return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
 
 
 def _engine(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the engine's plan; vLLM's ranks that share experts are those of tensor and data parallelism."""
+    """Fields of the engine's plan; vLLM's ranks that share experts are those of tensor and data parallelism.
+
+    vLLM schedules no step while another runs if Ray executes it: `supports_async_scheduling` of its executors,
+    vllm/v1/executor/abstract.py.
+    """
     engine = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
     ranks = facts.get("rollout_ep", 1)
     if ranks > 1:
         engine |= {"ep": True, "dp": max(ranks // engine.get("tp", 1), 1)}
+    if facts.get("runs_in_ray") and engine.get("tp", 1) * engine.get("pp", 1) > 1:
+        engine.setdefault("async_scheduling", False)
     return engine
 
 
