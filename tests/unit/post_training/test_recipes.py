@@ -127,6 +127,37 @@ def test_a_rate_of_verl_cuts_the_tail(tmp_path: Path) -> None:
     assert (fields["cut_tail"], fields["engine"]["max_num_seqs"]) == (0.1, 1024)
 
 
+CONDITIONS = """
+tp=${TP:-${OTHER:-4}}
+case "${DEVICE}" in
+    npu)
+        tp=2
+        length=64
+        ;;
+esac
+if [ "$tp" = 4 ]; then
+    sequences=512
+else
+    sequences=16
+fi
+python3 -m verl.trainer.main_ppo model_engine=megatron data.train_batch_size=0 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.rollout.tensor_model_parallel_size=$tp \\
+    actor_rollout_ref.rollout.max_num_seqs=$sequences async_training.require_batches=2 actor_rollout_ref.rollout.n=4
+"""
+
+
+def test_what_a_script_sets_under_a_condition_replaces_nothing(tmp_path: Path) -> None:
+    fields = read(tmp_path, "verl", CONDITIONS).fields
+    assert (fields["engine"]["tp"], fields["engine"]["max_num_seqs"]) == (4, 512)
+    assert fields["dp_style"] == "zero1"
+    assert (fields["prompts"], fields["mini_batch"]) == (8 * 2 * 4, 8)
+
+
+def test_ranks_of_attention_are_a_part_of_an_engine_of_sglang(tmp_path: Path) -> None:
+    engine = read(tmp_path, "slime", SLIME + "--sglang-dp-size 2 --sglang-ep-size 2").fields["engine"]
+    assert {name: engine[name] for name in ("tp", "dp", "ep")} == {"tp": 1, "dp": 2, "ep": True}
+
+
 def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
     recipe = read(tmp_path, "verl", VERL, "algorithm.filter_groups.enable=True", "data.gen_batch_size=192")
     assert recipe.filters
@@ -136,6 +167,11 @@ def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
 def test_trl_counts_responses_of_a_gpu(tmp_path: Path) -> None:
     recipe = read(tmp_path, "trl", TRL, name="recipe.yaml", gpus=8)
     assert (recipe.fields["prompts"], recipe.fields["mini_batch"], recipe.fields["reference"]) == (16, 16, True)
+
+
+def test_trl_starts_vllm_for_the_responses_of_a_gpu(tmp_path: Path) -> None:
+    engine = read(tmp_path, "trl", TRL, "vllm_tensor_parallel_size=2", name="recipe.yaml", gpus=8).fields["engine"]
+    assert engine == {"gpu_memory_utilization": 0.3, "tp": 2, "max_num_seqs": 32, "max_num_batched_tokens": 4096}
 
 
 def test_arguments_of_slime(tmp_path: Path) -> None:

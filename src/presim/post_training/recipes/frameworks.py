@@ -21,6 +21,7 @@ from presim.post_training.recipes.table import (
 )
 
 _STYLES = {"fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1"}
+_ENGINES = {"dp": "fsdp2", "fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1"}
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 
 
@@ -31,12 +32,23 @@ def _algorithm(name: Any) -> str:
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
+        "gspo": "grpo",  # these differ in ratios and clipping alone
+        "cispo": "grpo",
+        "grpo_vectorized": "grpo",
     }
     return algorithms[str(name)]
 
 
 def _class_of_vllm(is_asynchronous: Any) -> str:
     return "async-llm" if truth(is_asynchronous) else "llm"
+
+
+def _lora(rank: Any) -> str:
+    return "" if whole(rank) == 0 else "training of adapters is not modelled; set it to 0 for a full update"
+
+
+def _peft(is_used: Any) -> str:
+    return "training of adapters is not modelled; set it to false for a full update" if truth(is_used) else ""
 
 
 def _engine(name: Any) -> str:
@@ -57,6 +69,7 @@ VERL = Framework(
         f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
         f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
         f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
+        "model_engine": Key("dp_style", lambda name: _ENGINES[str(name)]),
         f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
         f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
         f"{_ACTOR}use_dynamic_bsz": Key("is_dynamic", truth, False),
@@ -99,6 +112,8 @@ VERL = Framework(
         "rollout.n_gpus_per_node": Key("rollout_gpus_per_node", whole),
         "async_training.staleness_threshold": Key("staleness", real),
         "async_training.partial_rollout": Key("partial", truth),
+        "async_training.require_batches": Key("required_updates", whole, 1),
+        "async_training.trigger_parameter_sync_step": Key("sync_steps", whole, 4),
     },
     (
         "data.train_files", "data.val_files", "data.prompt_key", "data.truncation", "data.filter_overlong*",
@@ -112,9 +127,12 @@ VERL = Framework(
         f"{_REF}log_prob_use_dynamic_bsz", f"{_REF}log_prob_micro_batch_size_per_gpu",
         f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
         f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
-        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
+        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine", f"{_ROLLOUT}prompt_length",
+        f"{_ROLLOUT}response_length", f"{_ROLLOUT}max_model_len", f"{_ROLLOUT}load_format", "*.use_mbridge",
+        f"{_REF}strategy", "*.lora_alpha", "rollout.total_rollout_steps", "*.bias_activation_fusion",
+        "*.apply_rope_fusion", "*.masked_softmax_fusion", "*.persist_layer_norm", "*.bias_dropout_fusion",
     ),
-    {},
+    {"actor_rollout_ref.model.lora_rank": _lora},
 )  # fmt: skip
 
 _GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
@@ -206,9 +224,10 @@ TRL = Framework(
         "learning_rate", "lr_*", "warmup_*", "weight_decay", "max_grad_norm", "logging_*", "save_*", "output_dir",
         "report_to", "run_name", "seed", "num_train_epochs", "max_steps", "bf16", "temperature", "top_p", "top_k",
         "min_p", "epsilon*", "scale_rewards", "loss_type", "remove_unused_columns", "dataset_*", "use_vllm", "eval_*",
-        "push_to_hub", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval", "hub_*",
+        "push_to_hub", "vllm_device", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval",
+        "hub_*",
     ),
-    {},
+    {"use_peft": _peft},
 )  # fmt: skip
 
 SLIME = Framework(
@@ -239,6 +258,7 @@ SLIME = Framework(
         "sglang-chunked-prefill-size": Key("engine.max_num_batched_tokens", whole),
         "sglang-disable-cuda-graph": Key("engine.cuda_graphs", inverted),
         "sglang-ep-size": Key("rollout_ep", whole),
+        "sglang-dp-size": Key("attention_ranks", whole),
         "rollout-num-gpus-per-engine": Key("engine.tp", whole, 1),
         "sglang-mem-fraction-static": Key("engine.gpu_memory_utilization", real),
     },
@@ -249,9 +269,10 @@ SLIME = Framework(
         "lr*", "optimizer", "weight-decay", "adam-*", "kl-loss-*", "kl-coef", "entropy-coef", "eps-*", "use-wandb",
         "wandb-*", "attention-dropout", "hidden-dropout", "sequence-parallel", "use-dynamic-batch-size", "balance-data",
         "accumulate-allreduce*", "attention-softmax*", "attention-backend", "recompute-method", "recompute-num-layers",
-        "micro-batch-size", "qkv-format",
+        "micro-batch-size", "qkv-format", "force", "head", "num-gpus", "disable-usage-stats", "dashboard-*", "address",
+        "runtime-env-json", "sglang-cuda-graph-bs", "sglang-enable-dp-*", "tis-*", "use-tis", "rollout-function-path",
     ),
-    {},
+    {"lora-rank": _lora},
     always={"engine.kernels": "sglang"},
 )  # fmt: skip
 FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME)}

@@ -60,9 +60,14 @@ def _engine(facts: Mapping[str, Any]) -> dict[str, Any]:
     vllm/v1/executor/abstract.py.
     """
     engine = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
+    if (parts := facts.get("attention_ranks", 1)) > 1:  # SGLang's ranks of attention are a part of the engine's
+        engine |= {"tp": max(engine.get("tp", 1) // parts, 1), "dp": parts}
     ranks = facts.get("rollout_ep", 1)
     if ranks > 1:
-        engine |= {"ep": True, "dp": max(ranks // engine.get("tp", 1), 1)}
+        engine |= {"ep": True, "dp": engine.get("dp") or max(ranks // engine.get("tp", 1), 1)}
+    if "device_batch" in facts and facts.get("is_colocated", True):  # trl/trainer/grpo_trainer.py
+        steps = facts.get("generation_steps", facts["accumulation"])
+        engine |= {"max_num_seqs": facts["device_batch"] * engine.get("tp", 1) * steps, "max_num_batched_tokens": 4096}
     if facts.get("runs_in_ray") and engine.get("tp", 1) * engine.get("pp", 1) > 1:
         engine.setdefault("async_scheduling", False)
     return engine
@@ -87,6 +92,8 @@ def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
     rollout = _rollout_gpus(facts) or 0
     shared = per_node + facts.get("rollout_gpus_per_node", 0)  # verl's pools share nodes where these say so
     nodes = facts.get("rollout_nodes", 0)
+    if "rollout_gpus" in facts and facts["train_nodes"] == 1:  # slime's are placed where there is room
+        shared, nodes = per_node + rollout, 1
     return (shared if nodes == facts["train_nodes"] and shared <= 8 else per_node), train + rollout
 
 
@@ -127,6 +134,12 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
         if gpus is None:
             raise InputError("TRL's batch is per GPU, and its recipe does not say how many there are: add --world-size")
         responses = facts["device_batch"] * gpus
+        generated = responses * facts.get("generation_steps", facts["accumulation"])
+        if generated % samples:
+            raise InputError(
+                f"{generated:,} responses that {gpus} GPUs generate at once do not divide into groups of {samples} "
+                f"({generated} % {samples} = {generated % samples}); change num_generations or the number of GPUs"
+            )
         mini_batch = responses * facts["accumulation"] // samples
         prompts = responses * facts.get("generation_steps", facts["accumulation"]) // samples
         if not mini_batch:
@@ -134,6 +147,8 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
                 f"an update of {responses * facts['accumulation']} responses on {gpus} GPUs has not {samples} to one "
                 "prompt; raise per_device_train_batch_size"
             )
+    elif prompts == 0 and mini_batch:  # verl's asynchronous trainer: prompts between two transfers of weights
+        prompts = mini_batch * facts["required_updates"] * facts["sync_steps"]
     elif "mini_batch_responses" in facts:
         mini_batch = max(facts["mini_batch_responses"] // samples, 1)
     spare = facts["begun_prompts"] - prompts if "begun_prompts" in facts and prompts else None
