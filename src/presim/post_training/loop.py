@@ -166,10 +166,10 @@ def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDAr
 def _is_in_time(job: RlJob, end_times_s: Floats, is_batch: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Responses that are complete when so many of the batch are that the others are aborted."""
     end_times_s = np.where(is_batch, end_times_s, np.inf)
-    kept = int(is_batch.sum()) - math.floor(job.batch.cut_share * int(is_batch.sum()))
+    count = int(is_batch.sum()) - math.floor(job.batch.cut_share * int(is_batch.sum()))
     order = np.argsort(end_times_s, kind="stable")
     is_kept = np.zeros(len(order), np.bool_)
-    is_kept[order[:kept]] = True
+    is_kept[order[:count]] = True
     return is_kept
 
 

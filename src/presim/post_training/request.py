@@ -104,7 +104,7 @@ class RlRequest:
         styles = _STYLES.get(self.framework, (self.dp_style,))
         if self.dp_style not in styles:
             raise InputError(
-                f"--framework {self.framework} trains with the data-parallel styles {' and '.join(styles)}, not "
+                f"--framework {self.framework} trains with the data-parallel styles {', '.join(styles)}, not "
                 f"{self.dp_style}; add --dp-style {styles[0]}, or leave out --framework"
             )
         if self.framework_args and self.framework in ("auto", "eager"):
