@@ -26,7 +26,7 @@ _NOT_MODELLED = (
     "engine's memory are not modelled.",
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
-    "Tail cutting, routing replay (routers' choices of the rollout in the update), and LoRA are not modelled.",
+    "Routing replay (routers' choices of the rollout in the update) and LoRA are not modelled.",
 )
 
 
