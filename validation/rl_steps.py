@@ -108,7 +108,7 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "rlinf-1.5b-1": (
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
-            "mini_batch": 8, "logits": "verl-megatron", "reference": False, "prompt_tokens": 149,
+            "mini_batch": 8, "logits": "verl-megatron", "fusions": ("norm",), "reference": False, "prompt_tokens": 149,
             "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
         "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",

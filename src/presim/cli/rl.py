@@ -130,6 +130,12 @@ _TRAINER = (
         "Megatron's for a plan that it trains, where one is predicted.",
     ),
     click.option(
+        "--fusions",
+        metavar="PARTS",
+        help="Parts of composed layers that are fused: norm, rotary, activation, with commas, or none. Default: all of "
+        "Megatron's, with zero1.",
+    ),
+    click.option(
         "--train",
         metavar="DIR",
         help="A saved capture (presim run --save) of a step on the training GPUs, for updates and log-probabilities.",

@@ -20,7 +20,7 @@ from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.models import training_graph
 from presim.post_training.phases import Prices
-from presim.post_training.request import RlRequest
+from presim.post_training.request import Fusion, RlRequest
 from presim.post_training.training import TrainerProgram, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
@@ -34,8 +34,6 @@ _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
-# Megatron's layers have a kernel for each of these: Transformer Engine's norms and rotary positions, fused activations
-_MEGATRON_PASSES = ("fuse-cross-entropy", "fuse-norm", "fuse-rotary", "fuse-activation")
 # (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
 PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
@@ -267,7 +265,7 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         "shard": request.shard if is_hybrid else 0,
         "recompute": request.recompute,
         "sequence_parallel": request.tp > 1,
-        "passes": _MEGATRON_PASSES if request.dp_style == "zero1" else ("fuse-cross-entropy",),
+        "passes": ("fuse-cross-entropy", *(f"fuse-{part}" for part in _fusions(request))),
         "attention": "auto" if request.dp_style == "zero1" else "flash",  # verl's FSDP models use flash-attention 2
     }
     return Trainer(
@@ -284,6 +282,13 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         request.pads,
         request.logits,
     )
+
+
+def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
+    """Parts of a layer with a kernel of their own: Megatron's layers are Transformer Engine's."""
+    if request.fusions is not None:
+        return request.fusions
+    return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
 
 
 def _copies(job: RlJob, trainer_state: memory.TrainerBytes) -> tuple[float, float]:

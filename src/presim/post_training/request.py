@@ -33,6 +33,7 @@ _COUNTS = (  # those that may be None
     "gpus", "cp", "micro_tokens", "logprob_tokens",
     "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
+Fusion: TypeAlias = Literal["norm", "rotary", "activation"]
 # auto: Megatron for plans that it trains, if it can run them here; eager: composed.
 RlFramework: TypeAlias = Literal["auto", "eager", "megatron", "hf"]
 _STYLES: dict[RlFramework, tuple[str, ...]] = {"megatron": ("zero1", "ddp"), "hf": ("fsdp2", "hsdp", "ddp")}
@@ -87,6 +88,7 @@ class RlRequest:
     vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
     reward_seconds: float = 0.0
     reward_workers: int = 64
+    fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
     framework: RlFramework = "auto"  # whose trainer is captured for the update; eager: it is composed
     framework_args: tuple[str, ...] = ()  # fields of its configuration
     force: bool = False  # predict also what does not fit memory

@@ -106,6 +106,7 @@ def test_batches_that_are_not_dynamic_have_a_number_of_sequences(tmp_path: Path)
 def test_how_nemo_rl_starts_vllm_sets_its_limits(tmp_path: Path) -> None:
     """`AsyncLLM` has other defaults than `LLM`; explicit limits, parallel experts and stages are the engine's."""
     plain = read(tmp_path, "nemo-rl", NEMO, name="recipe.yaml").fields
+    assert plain["fusions"] == ("norm", "rotary", "activation")
     assert (plain["vllm_start"], plain["engine"].keys() & {"max_num_seqs", "ep", "dp"}) == ("llm", set())
     vllm = "policy.generation.vllm_cfg."
     settings = f"{vllm}async_engine=true", f"{vllm}expert_parallel_size=8", f"{vllm}tensor_parallel_size=2"
@@ -149,7 +150,7 @@ python3 -m verl.trainer.main_ppo model_engine=megatron data.train_batch_size=0 \
 def test_what_a_script_sets_under_a_condition_replaces_nothing(tmp_path: Path) -> None:
     fields = read(tmp_path, "verl", CONDITIONS).fields
     assert (fields["engine"]["tp"], fields["engine"]["max_num_seqs"]) == (4, 512)
-    assert fields["dp_style"] == "zero1"
+    assert (fields["dp_style"], fields["fusions"]) == ("zero1", ("norm",))
     assert (fields["prompts"], fields["mini_batch"]) == (8 * 2 * 4, 8)
 
 
