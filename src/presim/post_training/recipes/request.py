@@ -200,8 +200,8 @@ def _micro_batches(facts: Mapping[str, Any]) -> dict[str, Any]:
         fields |= {name: facts[name] // context for name in ("micro_tokens", "logprob_tokens") if name in facts}
         fields |= {"pads": is_megatron and facts.get("pp", 1) > 1}
     if is_megatron and ("is_dynamic" in facts or facts.get("packs_for_all_ranks")):
-        switches = ("norm", True), ("rotary", facts["fuses_rotary"]), ("activation", facts["fuses_activation"])
-        fields["fusions"] = tuple(part for part, is_fused in switches if is_fused)
+        parts = {"norm": True, "rotary": facts["fuses_rotary"], "activation": facts["fuses_activation"]}
+        fields["fusions"] = tuple(part for part, is_fused in parts.items() if is_fused)
         fields["logits"] = "verl-megatron" if "is_dynamic" in facts else "nemo-rl-megatron"
     return fields
 
