@@ -123,11 +123,8 @@ _TRAINER = (
     ),
     click.option(
         "--framework",
-        type=click.Choice(("auto", "eager", "megatron", "hf")),
-        default="auto",
-        show_default=True,
-        help="Capture the framework's own trainer for the update, as presim compose does, or compose it (eager). auto: "
-        "Megatron's for a plan that it trains, where one is predicted.",
+        type=click.Choice(("megatron",)),
+        help="Capture the framework's own trainer for the update, as presim compose does.",
     ),
     click.option(
         "--fusions",

@@ -21,7 +21,7 @@ from presim.post_training.logits import HeadSeconds, head_seconds, logits_second
 from presim.post_training.models import training_graph
 from presim.post_training.phases import Prices
 from presim.post_training.request import Fusion, RlRequest
-from presim.post_training.training import TrainerProgram, TrainingPrices, price_training
+from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import limits_by_start, with_defaults
@@ -53,7 +53,7 @@ def build_job(
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     table: PriceTable | None = None,
-    framework: TrainerProgram | None = None,
+    framework: EvaluatePlan | None = None,
     captured: CapturedStep | None = None,
 ) -> Built:
     """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
@@ -91,7 +91,6 @@ def build_job(
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
-        notes += [training.note] if training.note else []
         load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
@@ -109,7 +108,7 @@ def _priced(
     pool: Cluster,
     progress: Callable[[str], None],
     table: PriceTable,
-    framework: TrainerProgram | None,
+    framework: EvaluatePlan | None,
 ) -> TrainingPrices:
     trainer, model = job.trainer, job.engine.model
     key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))

@@ -34,9 +34,6 @@ _COUNTS = (  # those that may be None
     "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
 Fusion: TypeAlias = Literal["norm", "rotary", "activation"]
-# auto: Megatron for plans that it trains, if it can run them here; eager: composed.
-RlFramework: TypeAlias = Literal["auto", "eager", "megatron", "hf"]
-_STYLES: dict[RlFramework, tuple[str, ...]] = {"megatron": ("zero1", "ddp"), "hf": ("fsdp2", "hsdp", "ddp")}
 _MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
 
@@ -89,7 +86,7 @@ class RlRequest:
     reward_seconds: float = 0.0
     reward_workers: int = 64
     fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
-    framework: RlFramework = "auto"  # whose trainer is captured for the update; eager: it is composed
+    framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
     framework_args: tuple[str, ...] = ()  # fields of its configuration
     force: bool = False  # predict also what does not fit memory
     steps: int | None = None  # None: 1, or until pools are full and 4 more
@@ -103,16 +100,13 @@ class RlRequest:
             if (number := getattr(self, name)) is not None:
                 quantities.BATCH.check(number, name)
         quantities.STALENESS.check(self.staleness, "staleness")
-        styles = _STYLES.get(self.framework, (self.dp_style,))
-        if self.dp_style not in styles:
+        if self.framework == "megatron" and self.dp_style not in ("zero1", "ddp"):
             raise InputError(
-                f"--framework {self.framework} trains with the data-parallel styles {', '.join(styles)}, not "
-                f"{self.dp_style}; add --dp-style {styles[0]}, or leave out --framework"
+                f"--framework megatron trains with the data-parallel styles zero1 and ddp, not {self.dp_style}; add "
+                "--dp-style zero1, or leave out --framework"
             )
-        if self.framework_args and self.framework in ("auto", "eager"):
-            raise InputError(
-                "--framework-args are fields of a framework's configuration; add --framework megatron or hf"
-            )
+        if self.framework_args and self.framework is None:
+            raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
         if self.cut_tail == 1:
             raise InputError("--cut-tail 1 aborts all responses; use a share below 1")
         prompts = self.prompts + (self.spare_prompts or 0)

@@ -14,7 +14,7 @@ from presim.post_training.build import PriceTable, build_job
 from presim.post_training.job import RlJob
 from presim.post_training.loop import simulate
 from presim.post_training.request import RlRequest
-from presim.post_training.training import TrainerProgram
+from presim.post_training.training import EvaluatePlan
 
 _SHARES = (0.25, 0.5, 0.75)  # of the GPUs that generate
 _ASYNCHRONY = ((0.0, False), (1.0, False), (1.0, True), (2.0, True), (4.0, True))  # staleness, partial rollouts
@@ -38,7 +38,7 @@ def search(
     cluster: Cluster,
     price_per_gpu_hour: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    framework: TrainerProgram | None = None,
+    framework: EvaluatePlan | None = None,
 ) -> tuple[RlAnswer, RlRequest, RlJob]:
     """The answer of the placement with the shortest step, with all placements beside it; its request and its job.
 

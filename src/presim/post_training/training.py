@@ -19,7 +19,6 @@ from presim.composition.compose import compose
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
-from presim.errors import CaptureError, InputError
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.post_training.curves import Curve
@@ -34,17 +33,6 @@ _LOCKSTEP = ("fsdp2", "hsdp")  # data-parallel ranks meet in every micro-batch, 
 _MESSAGES = ("send", "recv", "sendrecv")
 # Evaluates a plan, whose global batch is set, on a pool by capturing a framework's own trainer.
 EvaluatePlan: TypeAlias = Callable[[Plan, Cluster], Evaluation]
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainerProgram:
-    """A framework whose own trainer is captured."""
-
-    name: str
-    evaluate: EvaluatePlan
-    is_required: bool = True  # else a composed step takes its place where it does not run here
-
-
 _NO_LOGITS, _NO_HEAD = LogitsSeconds(), HeadSeconds()
 _LEAST_SHARE = 0.1  # of a pass without logits in one with them: a guard for tiny models
 
@@ -64,7 +52,6 @@ class TrainingPrices:
     not_modelled: tuple[str, ...]
     logits: LogitsSeconds = _NO_LOGITS  # for each token of a micro-batch, beyond what composed steps have
     head: HeadSeconds = _NO_HEAD  # for each token, of what composed steps have
-    note: str = ""  # why they are not those of the framework's own trainer
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
         """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
@@ -109,7 +96,7 @@ class _Point:
 
 def price_training(
     graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
-    progress: Callable[[str], None] = lambda text: None, framework: TrainerProgram | None = None,
+    progress: Callable[[str], None] = lambda text: None, framework: EvaluatePlan | None = None,
 ) -> TrainingPrices:  # fmt: skip
     """Compose and simulate the grid of micro-batches on a pool of GPUs.
 
@@ -119,7 +106,6 @@ def price_training(
 
     Raises:
         InputError: the plan is invalid for the model or the pool.
-        CaptureError: the program of a required framework does not run here.
     """
     full, _ = _long_and_short(plan, update_tokens, typical_length)
     double, once = _pair(full, cluster, lambda fuller, pool: evaluate(compose(graph, fuller, pool), pool, brief=True))
@@ -150,15 +136,7 @@ def price_training(
     if framework is None:
         return composed
     progress("capturing the framework's step")
-    try:
-        captured = _pair(full, cluster, framework.evaluate)
-    except (InputError, CaptureError) as refusal:
-        if framework.is_required:
-            raise
-        reason = str(refusal).partition(";")[0]  # without what to do next
-        note = f"Training steps are composed, because {framework.name} cannot run this plan here: {reason}."
-        return dataclasses.replace(composed, note=note)
-    return _as_framework(composed, _point(full_step, full, rest_s), full, captured)
+    return _as_framework(composed, _point(full_step, full, rest_s), full, _pair(full, cluster, framework))
 
 
 def _as_framework(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from presim.post_training.captured_step import CapturedStep
     from presim.post_training.job import RlJob
     from presim.post_training.request import RlRequest
-    from presim.post_training.training import TrainerProgram
+    from presim.post_training.training import EvaluatePlan
 
 # Fields of the plan of an update that a framework is asked for; the others are its own defaults.
 _NAMED = ("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "expert", "pipeline")
@@ -51,9 +51,9 @@ def predict_rl(
     from presim.post_training.loop import simulate
     from presim.post_training.search import search
 
-    if train is not None and (searches or request.framework in ("megatron", "hf")):
+    if train is not None and (searches or request.framework is not None):
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
-    framework = None if train is not None else framework_of(request, options, searches=searches, progress=progress)
+    framework = framework_of(request, options, progress)
     if searches:
         best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
         best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
@@ -81,24 +81,15 @@ def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job:
 
 
 def framework_of(
-    request: RlRequest,
-    options: ClusterOptions,
-    *,
-    searches: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
-) -> TrainerProgram | None:
-    """What captures the trainer of the request's framework; None: training steps are composed.
-
-    Without a name, Megatron's captures answer for a plan with its optimizer; a search composes all of its plans.
-    """
-    from presim.post_training.training import TrainerProgram
+    request: RlRequest, options: ClusterOptions, progress: Callable[[str], None] = lambda text: None
+) -> EvaluatePlan | None:
+    """What evaluates a plan by capturing the trainer of the request's framework; None: it names none."""
+    if request.framework is None:
+        return None
     from presim.verbs.compose_framework import capture_plan_and_evaluate
 
-    is_named = request.framework != "auto"
-    name = request.framework if is_named else "megatron"
-    if name == "eager" or (not is_named and (searches or request.dp_style != "zero1")):
-        return None
     cluster_fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
+    name = request.framework
 
     def evaluate_plan(plan: Plan, pool: Cluster) -> Evaluation:
         fields = {**cluster_fields, "nodes": pool.nodes, "gpus_per_node": pool.gpus_per_node, "world_size": None}
@@ -113,4 +104,4 @@ def framework_of(
             progress=progress,
         )
 
-    return TrainerProgram(name, evaluate_plan, is_required=is_named)
+    return evaluate_plan

@@ -46,11 +46,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "one of both",
     ),
     (
-        {"framework": "hf", "dp_style": "zero1"},
-        "--framework hf trains with the data-parallel styles fsdp2, hsdp, ddp, not zero1; add --dp-style fsdp2, "
-        "or leave out --framework",
-    ),
-    (
         {"placement": "separate", "partial": True},
         "--partial interrupts responses that go on with newer weights; add --staleness 1 or more",
     ),
