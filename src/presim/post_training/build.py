@@ -91,6 +91,8 @@ def build_job(
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
+        if captured:
+            notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
         load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
