@@ -57,10 +57,12 @@ _GPUS = {"H100 SXM 80GB": ("h100-sxm", 8), "GB200 (NVL72)": ("gb200", 4), "H20 9
 _NEMO = "NVIDIA-NeMo/RL, examples/configs/recipes/llm/performance, commit 7ea279ab"
 _MEGATRON = {
     "dp_style": "zero1", "recompute": "none", "micro_tokens": 4096, "logprob_tokens": 8192, "old_logprobs": False,
-    "reference": True, "cp": 1, "transfer": "packed", "logits": "nemo-rl-megatron",
+    "reference": True, "cp": 1, "transfer": "packed", "logits": "nemo-rl-megatron", "vllm_start": "async-llm",
 }  # fmt: skip
 _SHARE = {"engine": {"gpu_memory_utilization": 0.8}}
+_RAY = {"async_scheduling": False}  # vLLM in Ray, as NeMo RL starts engines of several GPUs
 _OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True, **_SHARE}
+_GRAPHS = {"graph_tokens": 64}
 _COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
 # 8,192 tokens over two ranks; pipelines get packs of one size (nemo_rl/models/megatron/data.py)
 _LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096, "pads": True}
@@ -84,10 +86,18 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         _NEMO,
     ),
     "nemorl-0.7-18": (
-        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.4}}, _NEMO
+        {
+            **_LARGE, **_COLOCATED, "prompts": 16, "samples": 32,
+            "engine": {**_GRAPHS, "gpu_memory_utilization": 0.4},
+        },
+        _NEMO,
     ),
     "nemorl-0.7-19": (
-        {**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32, "engine": {"gpu_memory_utilization": 0.6}}, _NEMO
+        {
+            **_LARGE, **_COLOCATED, "prompts": 16, "samples": 32,
+            "engine": {**_GRAPHS, "gpu_memory_utilization": 0.6},
+        },
+        _NEMO,
     ),
     "nemorl-0.7-22": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 8}, _NEMO),
     "nemorl-0.7-23": (
@@ -98,7 +108,7 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "rlinf-1.5b-1": (
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
-            "mini_batch": 8, "logits": "verl-megatron", "reference": False, "prompt_tokens": 149,
+            "mini_batch": 8, "logits": "verl-megatron", "fusions": ("norm",), "reference": False, "prompt_tokens": 149,
             "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
         "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",
@@ -152,6 +162,8 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
     fields = dict(RECIPES[row["id"]][0])
     degrees: dict[str, Any] = {name: int(row[f"train_{name}"]) for name in ("tp", "pp", "ep") if row[f"train_{name}"]}
     engine = {"tp": int(row["rollout_tp"]), **fields.pop("engine", {})}
+    if row["framework"] == "NeMo RL" and engine["tp"] > 1:
+        engine |= _RAY
     longest = int(row["max_response_len"] or row["max_seq_len"])
     prompt = fields.pop("prompt_tokens", _PROMPT)
     mean = float(row["mean_response_len"] or _sequence(row) - prompt)

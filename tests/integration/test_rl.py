@@ -56,6 +56,7 @@ def test_a_search_shows_the_fastest_placement(tmp_path: Path) -> None:
         ("rl --gpu h100-sxm --response 10", "no model is named; give one, e.g. presim rl qwen3-8b"),
         ("rl a b --gpu h100-sxm --response 10", "2 models, a and b; give one"),
         ("rl a --gpu h100-sxm --response 10 --offload all", "--offload takes parameters, optimizer, reference, or "),
+        ("rl a --gpu h100-sxm --response 10 --fusions all", "--fusions takes norm, rotary, activation, several with "),
         ("rl --from spoon a --gpu h100-sxm", "no recipes of 'spoon' are read; there are verl, nemo-rl, trl, slime"),
     ],
 )

@@ -37,14 +37,22 @@ def engine(sequences: int = 16) -> Engine:
 def job(
     *, prompts: int = 8, samples: int = 4, response: Lengths | None = None, staleness: float = 0.0,
     is_partial: bool = False, is_colocated: bool = False, mini_batches: int = 1, steps: int = 4, seed: int = 0,
-    sequences: int = 16, **fields: Any,
+    sequences: int = 16, spare_prompts: int = 0, cut_share: float = 0.0, **fields: Any,
 ) -> RlJob:  # fmt: skip
     """Two GPUs train and two generate, unless both sides share four."""
     train, rollout = (4, 4) if is_colocated else (2, 2)
     return RlJob(
         "qwen3-0.6b",
         choose_cluster(gpu="h100-sxm", world_size=4),
-        Batch(prompts, samples, Lengths(64), response or Lengths(200, 0.6, longest=1000), mini_batches),
+        Batch(
+            prompts,
+            samples,
+            Lengths(64),
+            response or Lengths(200, 0.6, longest=1000),
+            mini_batches,
+            spare_prompts=spare_prompts,
+            cut_share=cut_share,
+        ),
         Placement(train, rollout, is_colocated, staleness, is_partial),
         Trainer(Plan(sequence=4096), 4096, 4096),
         engine(sequences),

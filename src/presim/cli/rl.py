@@ -55,6 +55,18 @@ _BATCH = (
         type=number(quantities.BATCH),
         help="With --keep: prompts generated at once. Default: those of a step.",
     ),
+    click.option(
+        "--spare-prompts",
+        type=number(quantities.BATCH),
+        help="Prompts begun beside those of a step; groups that end last are aborted and dropped. Default: none.",
+    ),
+    click.option(
+        "--cut-tail",
+        type=number(quantities.SHARE),
+        default=0.0,
+        show_default=True,
+        help="Share of responses that are aborted when the others are complete, and dropped.",
+    ),
     click.option("--mini-batch", type=number(quantities.BATCH), help="Prompts of an update. Default: all."),
     click.option(
         "--epochs", type=number(quantities.BATCH), default=1, show_default=True, help="Passes over a step's batch."
@@ -115,6 +127,17 @@ _TRAINER = (
         help="Capture the framework's own trainer for the update, as presim compose does.",
     ),
     click.option(
+        "--fusions",
+        metavar="PARTS",
+        help="Parts of composed layers that are fused: norm, rotary, activation, with commas, or none. Default: all of "
+        "Megatron's, with zero1.",
+    ),
+    click.option(
+        "--train",
+        metavar="DIR",
+        help="A saved capture (presim run --save) of a step on the training GPUs, for updates and log-probabilities.",
+    ),
+    click.option(
         "--framework-args", metavar="'FIELD=VALUE ...'", help="With --framework: fields of its configuration."
     ),
     click.option(
@@ -143,6 +166,13 @@ _ENGINE = (
         "--rollout-ep", "engine_ep", is_flag=True, default=None, help="Engines hold whole experts on each GPU."
     ),
     click.option("--kernels", "engine_kernels", type=click.Choice(("vllm", "sglang")), help="Engine. Default: vllm."),
+    click.option(
+        "--vllm-start",
+        type=click.Choice(("server", "llm", "async-llm")),
+        default="server",
+        show_default=True,
+        help="How the framework starts vLLM, which decides its default limits: AsyncLLM runs 128 responses at once.",
+    ),
     redeclared(
         ENGINE,
         "--gpu-memory-utilization",
@@ -212,6 +242,7 @@ def command(
     searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
+    train: str | None,
     **options: Any,
 ) -> None:
     """Predict a step of reinforcement learning of MODEL: rollout, log-probabilities, update and weight sync.
@@ -243,6 +274,7 @@ def command(
             notes=notes,
             searches=searches,
             writes=written[0] if written else None,
+            train=train,
             progress=say,
         )
     if written:

@@ -15,7 +15,7 @@ from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.placement_file import placement_fields
 from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.post_training.recipes.request import FromRecipe, read_recipe
-from presim.post_training.request import RlRequest
+from presim.post_training.request import Fusion, RlRequest
 from presim.system.files import shortened
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
@@ -99,9 +99,21 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
             f"--offload takes {', '.join(typing.get_args(Offloads))}, or several with commas; got "
             f"{shortened(unknown[0])!r}"
         )
+    if (fusions := request_fields.pop("fusions")) is not None:
+        request_fields["fusions"] = _parts(fusions)
     engine = {name: value for name, value in engine.items() if value is not None}
     request_fields["framework_args"] = tuple(shlex.split(request_fields.pop("framework_args") or ""))
     return {**request_fields, "engine": engine, "offload": offload}
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    parts = () if text == "none" else tuple(text.split(","))
+    if unknown := [part for part in parts if part not in typing.get_args(Fusion)]:
+        raise InputError(
+            f"--fusions takes {', '.join(typing.get_args(Fusion))}, several with commas, or none; got "
+            f"{shortened(unknown[0])!r}"
+        )
+    return parts
 
 
 def _merged(fields: dict[str, Any], from_recipe: FromRecipe, explicit: set[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _NOT_MODELLED = (
     "engine's memory are not modelled.",
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
-    "Tail cutting, routing replay (routers' choices of the rollout in the update), and LoRA are not modelled.",
+    "Routing replay (routers' choices of the rollout in the update) and LoRA are not modelled.",
 )
 
 
@@ -184,7 +184,7 @@ def _figures(
         _LOW * step_s,
         _HIGH * step_s,
         sum(step.trained_tokens for step in steady) / count / step_s / job.placement.gpus,
-        job.batch.responses / step_s,
+        sum(step.trained_responses for step in steady) / count / step_s,
         sum(step.rollout_tail_s for step in steady) / count,
         1 - busy_s / (ranks * rollout_s) if rollout_s else 0.0,
         sum(step.mean_response for step in steady) / count,

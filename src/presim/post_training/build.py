@@ -14,16 +14,17 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training import filtering, memory
+from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.models import training_graph
 from presim.post_training.phases import Prices
-from presim.post_training.request import RlRequest
+from presim.post_training.request import Fusion, RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
-from presim.serving.defaults import with_defaults
+from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.model import find
 from presim.serving.steps.times import Engine, build
 
@@ -53,10 +54,12 @@ def build_job(
     progress: Callable[[str], None] = lambda text: None,
     table: PriceTable | None = None,
     framework: EvaluatePlan | None = None,
+    captured: CapturedStep | None = None,
 ) -> Built:
     """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
 
-    ``framework``: captures its own trainer by a plan; None: training steps are composed.
+    ``framework``: captures its own trainer by a plan; None: training steps are composed. ``captured``: a step that
+    takes their place.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -80,6 +83,7 @@ def build_job(
         graph = graph or training_graph(request.model)
         try:
             training = _priced(job, graph, pool, progress, table, framework)
+            training = as_captured(training, captured, pool.world_size) if captured else training
             trainer_state = memory.trainer_bytes(job, graph, training)
             phases = (memory.phases_of if request.force else memory.check)(job, trainer_state)
         except InputError as error:
@@ -87,6 +91,8 @@ def build_job(
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
+        if captured:
+            notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
         load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
@@ -167,7 +173,8 @@ def _batch(request: RlRequest) -> Batch:
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
         Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
-        request.keep, request.round_prompts or request.prompts,
+        request.keep, request.round_prompts or request.prompts, request.spare_prompts or 0,
+        request.cut_tail,
     )  # fmt: skip
     filtering.check(batch)
     if request.round_prompts and request.keep == 1:
@@ -179,6 +186,13 @@ def _batch(request: RlRequest) -> Batch:
         )
     if request.turns == 1 and (request.tool_tokens or request.tool_seconds != "0"):
         raise InputError("--tool-seconds and --tool-tokens are of what comes between turns; add --turns 2 or more")
+    if (request.spare_prompts or request.cut_tail) and (
+        request.staleness or request.partial or request.keep < 1 or request.turns > 1
+    ):
+        raise InputError(
+            "responses are aborted (--spare-prompts, --cut-tail) on-policy alone, without --keep and --turns; leave "
+            "out one of both"
+        )
     if request.turns > 1 and request.partial:
         raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")
     return batch
@@ -195,6 +209,8 @@ def _engine(
         notes.append(
             f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
         )
+    if fields.get("kernels", "vllm") == "vllm":
+        fields = {**limits_by_start(request.vllm_start, cluster.gpu), **fields}
     if model.longest < batch.longest:
         raise InputError(
             f"a prompt with its response has up to {batch.longest:,} tokens, and {model.name} takes {model.longest:,}; "
@@ -250,7 +266,7 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         "shard": request.shard if is_hybrid else 0,
         "recompute": request.recompute,
         "sequence_parallel": request.tp > 1,
-        "passes": ("fuse-cross-entropy",),
+        "passes": ("fuse-cross-entropy", *(f"fuse-{part}" for part in _fusions(request))),
         "attention": "auto" if request.dp_style == "zero1" else "flash",  # verl's FSDP models use flash-attention 2
     }
     return Trainer(
@@ -267,6 +283,13 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
         request.pads,
         request.logits,
     )
+
+
+def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
+    """Parts of a layer with a kernel of their own: Megatron's layers are Transformer Engine's."""
+    if request.fusions is not None:
+        return request.fusions
+    return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
 
 
 def _copies(job: RlJob, trainer_state: memory.TrainerBytes) -> tuple[float, float]:

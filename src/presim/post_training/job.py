@@ -35,6 +35,8 @@ class Batch:
     turns: Turns = _ONE_TURN
     kept_share: float = 1.0  # of prompt groups that pass the filter of rewards; others are generated and dropped
     round_prompts: int = 0  # with a filter: prompts of each round of generation
+    spare_prompts: int = 0  # begun beside those of a step; the groups that end last are aborted and dropped
+    cut_share: float = 0.0  # of responses that are aborted when the others are complete, and dropped
 
     @property
     def responses(self) -> int:

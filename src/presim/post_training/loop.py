@@ -85,6 +85,8 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
     """Admit as many prompts as the staleness bound lets start with these weights."""
     batch = job.batch
     last = math.floor((version + 1 + job.placement.staleness) * batch.prompts)
+    if batch.spare_prompts:  # on-policy: those of the step before that were too many are gone
+        last = state.admitted + batch.prompts + batch.spare_prompts
     responses = draw(batch, state.admitted, last - state.admitted, rng)
     state.responses = state.responses.with_added(responses)
     state.end_s = np.concatenate([state.end_s, np.full(len(responses), np.inf)])
@@ -99,17 +101,26 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     end_times_s = state.end_s.copy()
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
-    ready_s = max(float(end_times_s[is_batch].max()), state.now_s)
-    scored_s = rewarded_s(job, end_times_s[is_batch], state.now_s)
-    lengths = (state.responses.prompt + state.responses.length)[is_batch]
+    is_trained = is_batch & _is_in_time(job, end_times_s, is_batch)
+    ready_s = max(float(end_times_s[is_trained].max()), state.now_s)
+    scored_s = rewarded_s(job, end_times_s[is_trained], state.now_s)
+    # an aborted response keeps its place in the batch, with no tokens
+    lengths = np.where(is_trained, state.responses.prompt + state.responses.length, 0)[is_batch]
+    aborts = job.batch.spare_prompts > 0 or job.batch.cut_share > 0
     timeline = Phases(job, prices, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
-    all_end_s = float(end_times_s.max())
+    all_end_s = ready_s if aborts else float(end_times_s.max())
     cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
     next_s = timeline.sync(cut_s, all_end_s)
-    generated = window.generated_at(cut_s - state.now_s)
+    generated = window.generated_at((ready_s if aborts else cut_s) - state.now_s)
     is_begun = generated > live.generated
-    step = _summary(job, state, window, number, is_batch, end_times_s, cut_s, next_s, generated)
+    step = _summary(
+        job, state, window, number, is_trained, end_times_s, ready_s if aborts else cut_s, next_s, generated
+    )
+    if aborts:
+        lost = int(generated.sum()) - int(state.responses.length[is_trained].sum())
+        step = dataclasses.replace(step, dropped_tokens=lost)
+        is_batch = np.ones(len(state.responses), np.bool_)
     _advance(state, is_live, is_batch, end_times_s, generated, is_begun, number, next_s)
     return step, timeline.spans
 
@@ -150,6 +161,16 @@ def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDAr
     selected = np.zeros(len(groups), np.bool_)
     selected[order[: job.batch.prompts]] = True
     return selected[index]
+
+
+def _is_in_time(job: RlJob, end_times_s: Floats, is_batch: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Responses that are complete when so many of the batch are that the others are aborted."""
+    end_times_s = np.where(is_batch, end_times_s, np.inf)
+    count = int(is_batch.sum()) - math.floor(job.batch.cut_share * int(is_batch.sum()))
+    order = np.argsort(end_times_s, kind="stable")
+    is_kept = np.zeros(len(order), np.bool_)
+    is_kept[order[:count]] = True
+    return is_kept
 
 
 def _summary(

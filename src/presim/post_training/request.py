@@ -6,11 +6,12 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from presim.errors import InputError
 from presim.post_training.job import Algorithm, Offloads
 from presim.post_training.logits import LogitsCode
+from presim.serving.defaults import VllmStart
 from presim.units import quantities
 
 _BOUNDS = {
@@ -22,14 +23,17 @@ _BOUNDS = {
     "ep": quantities.DEGREE,
     "turns": quantities.BATCH,
     "keep": quantities.SHARE,
+    "cut_tail": quantities.SHARE,
     "reward_seconds": quantities.SECONDS,
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
 _COUNTS = (  # those that may be None
-    "mini_batch", "tool_tokens", "round_prompts", "rollout_gpus", "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus",
+    "gpus", "cp", "micro_tokens", "logprob_tokens",
     "micro_sequences", "logprob_sequences", "steps",
 )  # fmt: skip
+Fusion: TypeAlias = Literal["norm", "rotary", "activation"]
 _MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
 
@@ -49,6 +53,8 @@ class RlRequest:
     tool_tokens: int | None = None  # of such an answer; None: none
     keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
     round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
+    spare_prompts: int | None = None  # begun beside those of a step; the groups that end last are aborted and dropped
+    cut_tail: float = 0.0  # share of responses that are aborted when the others are complete, and dropped
     mini_batch: int | None = None  # prompts of an update; None: all
     epochs: int = 1
     placement: Literal["colocated", "separate"] = "colocated"
@@ -76,8 +82,10 @@ class RlRequest:
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
+    vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
     reward_seconds: float = 0.0
     reward_workers: int = 64
+    fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
     framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
     framework_args: tuple[str, ...] = ()  # fields of its configuration
     force: bool = False  # predict also what does not fit memory
@@ -99,7 +107,10 @@ class RlRequest:
             )
         if self.framework_args and self.framework is None:
             raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
-        responses = math.ceil(self.prompts * self.samples * (1 + self.staleness))
+        if self.cut_tail == 1:
+            raise InputError("--cut-tail 1 aborts all responses; use a share below 1")
+        prompts = self.prompts + (self.spare_prompts or 0)
+        responses = math.ceil(prompts * self.samples * (1 + self.staleness))
         if responses > _MOST_RESPONSES:
             raise InputError(
                 f"{responses:,} responses at once are more than the {_MOST_RESPONSES:,} that are simulated; use fewer "

@@ -213,6 +213,11 @@ def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
     return _Point(squares, update_s, max(forwards), sum(forwards) - max(forwards))
 
 
+def forward_seconds(trace: Trace, timeline: Timeline) -> float:
+    """Seconds of the last forward pass of a rank's last step, from its first kernel to the end of the last."""
+    return _forward_s(trace, timeline, by_window=True)
+
+
 def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
     """Seconds of the last forward pass; of a pipeline stage those of all, without what it waits for others."""
     step = trace.steps()[-1]

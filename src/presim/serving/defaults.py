@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
@@ -17,6 +17,8 @@ VERSIONS = {  # whose defaults these are
     "sglang": f"SGLang {NEWEST['sglang']}",
     "trtllm": f"TensorRT-LLM {NEWEST['trtllm']}",
 }
+# How a program starts vLLM: by its server, its class LLM, or `AsyncLLM.from_engine_args` without more.
+VllmStart: TypeAlias = Literal["server", "llm", "async-llm"]
 _MIB = 1 << 20
 
 
@@ -79,6 +81,21 @@ def _vllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
         "max_num_seqs": min(sequences, tokens),
         "gpu_memory_utilization": 0.92,
     }
+
+
+def limits_by_start(start: VllmStart, gpu: Gpu) -> dict[str, int]:
+    """Default limits of vLLM that a program starts by a class; none for its server, whose own `with_defaults` takes.
+
+    vLLM 0.33, engine/arg_utils.py, `get_batch_defaults`: it has entries for the server and for `LLM`. `AsyncLLM`, whose
+    usage context is neither, falls back to DEFAULT_MAX_NUM_BATCHED_TOKENS and DEFAULT_MAX_NUM_SEQS of
+    config/scheduler.py. https://github.com/vllm-project/vllm/blob/main/vllm/engine/arg_utils.py
+    """
+    if start == "server":
+        return {}
+    if start == "async-llm":
+        return {"max_num_batched_tokens": 2048, "max_num_seqs": 128}
+    is_large = gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower()
+    return {"max_num_batched_tokens": 16384 if is_large else 8192, "max_num_seqs": 1024 if is_large else 256}
 
 
 def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.verbs.target import chosen_cluster
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from presim.evaluation.pipeline import Evaluation
     from presim.hardware import Cluster
     from presim.post_training.answer import RlAnswer
+    from presim.post_training.captured_step import CapturedStep
     from presim.post_training.job import RlJob
     from presim.post_training.request import RlRequest
     from presim.post_training.training import EvaluatePlan
@@ -32,11 +35,13 @@ def predict_rl(
     notes: Sequence[str] = (),
     searches: bool = False,
     writes: str | None = None,
+    train: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> RlAnswer:
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
     ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
+    ``train``: a saved capture of a training step on the training GPUs, for updates and log-probabilities.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -46,16 +51,27 @@ def predict_rl(
     from presim.post_training.loop import simulate
     from presim.post_training.search import search
 
+    if train is not None and (searches or request.framework is not None):
+        raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
     framework = framework_of(request, options, progress)
     if searches:
         best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
         best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
         return _with_settings(best, writes, request, job)
-    built = build_job(request, chosen_cluster(options), progress, framework=framework)
+    step = _captured_step(train, options) if train is not None else None
+    built = build_job(request, chosen_cluster(options), progress, framework=framework, captured=step)
     progress("simulating rollouts")
     run = simulate(built.job, built.prices)
     single = answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
     return _with_settings(single, writes, request, built.job)
+
+
+def _captured_step(directory: str | os.PathLike[str], options: ClusterOptions) -> CapturedStep:
+    """The step of a saved capture, on the GPU that the options name."""
+    from presim.post_training.captured_step import captured_step
+    from presim.verbs.simulate import evaluate_saved
+
+    return captured_step(os.fspath(directory), evaluate_saved(directory, EvaluationOptions(gpu=options.gpu)))
 
 
 def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:

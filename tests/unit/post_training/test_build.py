@@ -39,6 +39,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"placement": "separate", "rollout_gpus": 8},
         "8 of 8 GPUs cannot generate while others train; use --rollout-gpus of 1 to 7",
     ),
+    ({"cut_tail": 1.0}, "--cut-tail 1 aborts all responses; use a share below 1"),
+    (
+        {"cut_tail": 0.1, "turns": 2},
+        "responses are aborted (--spare-prompts, --cut-tail) on-policy alone, without --keep and --turns; leave out "
+        "one of both",
+    ),
     (
         {"placement": "separate", "partial": True},
         "--partial interrupts responses that go on with newer weights; add --staleness 1 or more",
@@ -52,10 +58,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "sentence"), BAD)
 def test_a_request_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
-    request = RlRequest(model="qwen3-0.6b", **{"response": "2048", **fields})
     with pytest.raises(InputError) as error:
-        build_job(request, choose_cluster(gpu="h100-sxm", world_size=8))
+        _build(fields)
     assert str(error.value) == sentence
+
+
+def _build(fields: dict[str, Any]) -> None:
+    request = RlRequest(model="qwen3-0.6b", **{"response": "2048", **fields})
+    build_job(request, choose_cluster(gpu="h100-sxm", world_size=8))
 
 
 def test_an_unknown_field_is_refused_with_the_nearest() -> None:

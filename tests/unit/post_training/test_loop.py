@@ -60,6 +60,46 @@ def test_each_pool_is_in_one_phase_at_any_time(fields: dict[str, Any], is_coloca
         assert spans[-1].end_s == pytest.approx(run.steps[-1].end_s)
 
 
+ABORTS = st.fixed_dictionaries(
+    {
+        "spare_prompts": st.integers(0, 8),
+        "cut_share": st.sampled_from((0.0, 0.1, 0.5)),
+        "is_colocated": st.booleans(),
+        "seed": st.integers(0, 1000),
+        "steps": st.integers(1, 3),
+        "sequences": st.sampled_from((2, 16)),
+    }
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(ABORTS)
+def test_tokens_that_are_generated_are_trained_on_or_dropped(fields: dict[str, Any]) -> None:
+    """Aborted responses are dropped and counted; those that train are as many as are complete."""
+    job = rl_jobs.job(**fields, response=Lengths(200, 1.0, longest=2000))
+    run = simulate(job, rl_jobs.prices())
+    assert run.in_flight_tokens == 0
+    for step in run.steps:
+        trained = step.trained_tokens - 64 * step.trained_responses
+        assert step.generated_tokens == trained + step.dropped_tokens
+        assert step.trained_responses == 32 - math.floor(fields["cut_share"] * 32)
+    if not fields["spare_prompts"] and not fields["cut_share"]:
+        assert sum(step.dropped_tokens for step in run.steps) == 0
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 1000), st.sampled_from(({"cut_share": 0.25}, {"spare_prompts": 4, "sequences": 64})))
+def test_responses_that_are_aborted_shorten_the_rollout(seed: int, fields: dict[str, Any]) -> None:
+    """With a part of the batch aborted, generation ends no later than with all of it."""
+    rollouts_s = []
+    for aborts in ({}, fields):
+        shape = {"sequences": 64, "prompts": 8 if "cut_share" in fields or aborts else 12, "seed": seed, "steps": 1}
+        job = rl_jobs.job(is_colocated=True, response=Lengths(200, 1.0, longest=2000), **{**shape, **aborts})
+        run = simulate(job, rl_jobs.prices())
+        rollouts_s.append(next(span.seconds for span in run.spans if span.phase == "rollout"))
+    assert rollouts_s[1] <= rollouts_s[0]
+
+
 def test_a_colocated_step_is_the_sum_of_its_phases() -> None:
     """With equal lengths, every phase has a closed form but the rollout, which one engine's simulation gives."""
     job = rl_jobs.job(is_colocated=True, response=Lengths(448), steps=2, prompts=8, samples=4)

@@ -103,10 +103,60 @@ def test_batches_that_are_not_dynamic_have_a_number_of_sequences(tmp_path: Path)
     assert (dynamic["micro_sequences"], dynamic["micro_tokens"]) == (None, 12288)
 
 
+def test_how_nemo_rl_starts_vllm_sets_its_limits(tmp_path: Path) -> None:
+    """`AsyncLLM` has other defaults than `LLM`; explicit limits, parallel experts and stages are the engine's."""
+    plain = read(tmp_path, "nemo-rl", NEMO, name="recipe.yaml").fields
+    assert plain["fusions"] == ("norm", "rotary", "activation")
+    assert (plain["vllm_start"], plain["engine"].keys() & {"max_num_seqs", "ep", "dp"}) == ("llm", set())
+    vllm = "policy.generation.vllm_cfg."
+    settings = f"{vllm}async_engine=true", f"{vllm}expert_parallel_size=8", f"{vllm}tensor_parallel_size=2"
+    limit = "policy.generation.vllm_kwargs.max_num_seqs=64"
+    fields = read(tmp_path, "nemo-rl", NEMO, *settings, limit, name="recipe.yaml").fields
+    assert fields["vllm_start"] == "async-llm"
+    expected = {"tp": 2, "dp": 4, "ep": True, "max_num_seqs": 64}
+    assert {name: fields["engine"][name] for name in expected} == expected
+
+
 def test_packs_of_nemo_rl_are_of_all_context_parallel_ranks(tmp_path: Path) -> None:
     degrees = "policy.megatron_cfg.context_parallel_size=2", "policy.megatron_cfg.pipeline_model_parallel_size=2"
     fields = read(tmp_path, "nemo-rl", NEMO, *degrees, name="recipe.yaml").fields
     assert (fields["micro_tokens"], fields["pads"], fields["logits"]) == (4096, True, "nemo-rl-megatron")
+
+
+def test_a_rate_of_verl_cuts_the_tail(tmp_path: Path) -> None:
+    fields = read(tmp_path, "verl", VERL, "actor_rollout_ref.rollout.over_sample_rate=0.1").fields
+    assert (fields["cut_tail"], fields["engine"]["max_num_seqs"]) == (0.1, 1024)
+
+
+CONDITIONS = """
+tp=${TP:-${OTHER:-4}}
+case "${DEVICE}" in
+    npu)
+        tp=2
+        length=64
+        ;;
+esac
+if [ "$tp" = 4 ]; then
+    sequences=512
+else
+    sequences=16
+fi
+python3 -m verl.trainer.main_ppo model_engine=megatron data.train_batch_size=0 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.rollout.tensor_model_parallel_size=$tp \\
+    actor_rollout_ref.rollout.max_num_seqs=$sequences async_training.require_batches=2 actor_rollout_ref.rollout.n=4
+"""
+
+
+def test_what_a_script_sets_under_a_condition_replaces_nothing(tmp_path: Path) -> None:
+    fields = read(tmp_path, "verl", CONDITIONS).fields
+    assert (fields["engine"]["tp"], fields["engine"]["max_num_seqs"]) == (4, 512)
+    assert (fields["dp_style"], fields["fusions"]) == ("zero1", ("norm",))
+    assert (fields["prompts"], fields["mini_batch"]) == (8 * 2 * 4, 8)
+
+
+def test_ranks_of_attention_are_a_part_of_an_engine_of_sglang(tmp_path: Path) -> None:
+    engine = read(tmp_path, "slime", SLIME + "--sglang-dp-size 2 --sglang-ep-size 2").fields["engine"]
+    assert {name: engine[name] for name in ("tp", "dp", "ep")} == {"tp": 1, "dp": 2, "ep": True}
 
 
 def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
@@ -120,11 +170,18 @@ def test_trl_counts_responses_of_a_gpu(tmp_path: Path) -> None:
     assert (recipe.fields["prompts"], recipe.fields["mini_batch"], recipe.fields["reference"]) == (16, 16, True)
 
 
+def test_trl_starts_vllm_for_the_responses_of_a_gpu(tmp_path: Path) -> None:
+    engine = read(tmp_path, "trl", TRL, "vllm_tensor_parallel_size=2", name="recipe.yaml", gpus=8).fields["engine"]
+    assert engine == {"gpu_memory_utilization": 0.3, "tp": 2, "max_num_seqs": 32, "max_num_batched_tokens": 4096}
+
+
 def test_arguments_of_slime(tmp_path: Path) -> None:
     recipe = read(tmp_path, "slime", SLIME)
     expected = {"model": "qwen3-4b", "prompts": 32, "mini_batch": 16, "micro_tokens": 9216, "placement": "colocated"}
     assert {name: recipe.fields[name] for name in expected} == expected
-    assert recipe.fields["engine"] == {"tp": 2}
+    assert recipe.fields["engine"] == {"tp": 2, "kernels": "sglang"}
+    spare = read(tmp_path, "slime", SLIME + "--over-sampling-batch-size 48 --sglang-max-running-requests 64\n")
+    assert (spare.fields["spare_prompts"], spare.fields["engine"]["max_num_seqs"]) == (16, 64)
 
 
 @pytest.mark.parametrize(

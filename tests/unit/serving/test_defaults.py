@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.hardware import catalogue
-from presim.serving.defaults import sentence, with_defaults
+from presim.serving.defaults import VllmStart, limits_by_start, sentence, with_defaults
 from presim.serving.model import find
 
 MODEL = find("llama3-8b")
@@ -28,6 +28,20 @@ def test_vllm_takes_larger_batches_on_larger_gpus(gpu: str, tokens: int, sequenc
     plan = with_defaults({}, MODEL, catalogue.gpu(gpu))
     assert (plan.max_num_batched_tokens, plan.max_num_seqs, plan.gpu_memory_utilization) == (tokens, sequences, 0.92)
     assert plan.defaulted == ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs")
+
+
+@pytest.mark.parametrize(
+    ("start", "gpu", "limits"),
+    [
+        ("server", "h100-sxm", {}),
+        ("llm", "h100-sxm", {"max_num_batched_tokens": 16384, "max_num_seqs": 1024}),
+        ("llm", "a100-80gb-sxm", {"max_num_batched_tokens": 8192, "max_num_seqs": 256}),
+        ("async-llm", "h100-sxm", {"max_num_batched_tokens": 2048, "max_num_seqs": 128}),
+        ("async-llm", "t4", {"max_num_batched_tokens": 2048, "max_num_seqs": 128}),
+    ],
+)
+def test_how_a_program_starts_vllm_decides_its_limits(start: VllmStart, gpu: str, limits: dict[str, int]) -> None:
+    assert limits_by_start(start, catalogue.gpu(gpu)) == limits
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from presim.post_training.recipes.table import (
     Key,
     inverted,
     is_positive,
+    largest,
     real,
     recomputation,
     truth,
@@ -20,6 +21,7 @@ from presim.post_training.recipes.table import (
 )
 
 _STYLES = {"fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1"}
+_ENGINES = {"dp": "fsdp2", "fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1"}
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 
 
@@ -30,8 +32,23 @@ def _algorithm(name: Any) -> str:
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
+        "gspo": "grpo",  # these differ in ratios and clipping alone
+        "cispo": "grpo",
+        "grpo_vectorized": "grpo",
     }
     return algorithms[str(name)]
+
+
+def _class_of_vllm(is_asynchronous: Any) -> str:
+    return "async-llm" if truth(is_asynchronous) else "llm"
+
+
+def _lora(rank: Any) -> str:
+    return "" if whole(rank) == 0 else "training of adapters is not modelled; set it to 0 for a full update"
+
+
+def _peft(is_used: Any) -> str:
+    return "training of adapters is not modelled; set it to false for a full update" if truth(is_used) else ""
 
 
 def _engine(name: Any) -> str:
@@ -52,6 +69,7 @@ VERL = Framework(
         f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
         f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
         f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
+        "model_engine": Key("dp_style", lambda name: _ENGINES[str(name)]),
         f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
         f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
         f"{_ACTOR}use_dynamic_bsz": Key("is_dynamic", truth, False),
@@ -69,6 +87,8 @@ VERL = Framework(
         f"{_ACTOR}megatron.pipeline_model_parallel_size": Key("pp", whole),
         f"{_ACTOR}megatron.context_parallel_size": Key("cp", whole),
         f"{_ACTOR}megatron.expert_model_parallel_size": Key("ep", whole),
+        f"{_ACTOR}megatron.override_transformer_config.apply_rope_fusion": Key("fuses_rotary", truth, False),
+        f"{_ACTOR}megatron.override_transformer_config.bias_activation_fusion": Key("fuses_activation", truth, False),
         f"{_REF}fsdp_config.param_offload": Key("offloads_reference", truth),
         f"{_REF}megatron.param_offload": Key("offloads_reference", truth),
         f"{_ACTOR}use_kl_loss": Key("reference", truth, False),
@@ -77,9 +97,15 @@ VERL = Framework(
         f"{_ROLLOUT}name": Key("engine.kernels", _engine),
         f"{_ROLLOUT}tensor_model_parallel_size": Key("engine.tp", whole, 2),
         f"{_ROLLOUT}gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.5),
-        f"{_ROLLOUT}max_num_seqs": Key("engine.max_num_seqs", whole, 256),
+        f"{_ROLLOUT}max_num_seqs": Key("engine.max_num_seqs", whole, 1024),
         f"{_ROLLOUT}max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole, 8192),
         f"{_ROLLOUT}enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_ROLLOUT}over_sample_rate": Key("cut_tail", real),
+        f"{_ROLLOUT}cudagraph_capture_sizes": Key("engine.graph_tokens", largest),
+        f"{_ROLLOUT}pipeline_model_parallel_size": Key("engine.pp", whole),
+        f"{_ROLLOUT}expert_parallel_size": Key("rollout_ep", whole),
+        f"{_ROLLOUT}engine_kwargs.sglang.max_running_requests": Key("engine.max_num_seqs", whole),
+        f"{_ROLLOUT}engine_kwargs.sglang.chunked_prefill_size": Key("engine.max_num_batched_tokens", whole),
         f"{_ROLLOUT}enable_prefix_caching": Key("engine.prefix_caching", truth),
         "actor_rollout_ref.hybrid_engine": Key("is_colocated", truth, True),
         "trainer.nnodes": Key("train_nodes", whole, 1),
@@ -88,6 +114,8 @@ VERL = Framework(
         "rollout.n_gpus_per_node": Key("rollout_gpus_per_node", whole),
         "async_training.staleness_threshold": Key("staleness", real),
         "async_training.partial_rollout": Key("partial", truth),
+        "async_training.require_batches": Key("required_updates", whole, 1),
+        "async_training.trigger_parameter_sync_step": Key("sync_steps", whole, 4),
     },
     (
         "data.train_files", "data.val_files", "data.prompt_key", "data.truncation", "data.filter_overlong*",
@@ -101,9 +129,12 @@ VERL = Framework(
         f"{_REF}log_prob_use_dynamic_bsz", f"{_REF}log_prob_micro_batch_size_per_gpu",
         f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
         f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
-        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
+        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine", f"{_ROLLOUT}prompt_length",
+        f"{_ROLLOUT}response_length", f"{_ROLLOUT}max_model_len", f"{_ROLLOUT}load_format", "*.use_mbridge",
+        f"{_REF}strategy", "*.lora_alpha", "rollout.total_rollout_steps",
+        "*.masked_softmax_fusion", "*.persist_layer_norm", "*.bias_dropout_fusion",
     ),
-    {},
+    {"actor_rollout_ref.model.lora_rank": _lora},
 )  # fmt: skip
 
 _GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
@@ -128,6 +159,8 @@ NEMO_RL = Framework(
         f"{_MEGATRON}pipeline_model_parallel_size": Key("pp", whole),
         f"{_MEGATRON}context_parallel_size": Key("cp", whole, 1),
         f"{_MEGATRON}expert_model_parallel_size": Key("ep", whole),
+        f"{_MEGATRON}apply_rope_fusion": Key("fuses_rotary", truth, True),
+        f"{_MEGATRON}bias_activation_fusion": Key("fuses_activation", truth, True),
         f"{_MEGATRON}activation_checkpointing": Key("recompute", recomputation, "none"),
         "policy.dtensor_cfg.tensor_parallel_size": Key("dtensor.tp", whole, 1),
         "policy.dtensor_cfg.context_parallel_size": Key("dtensor.cp", whole, 1),
@@ -136,6 +169,14 @@ NEMO_RL = Framework(
         f"{_GENERATION}vllm_cfg.tensor_parallel_size": Key("engine.tp", whole, 1),
         f"{_GENERATION}vllm_cfg.gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.6),
         f"{_GENERATION}vllm_cfg.enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_GENERATION}vllm_cfg.async_engine": Key("vllm_start", _class_of_vllm, "llm"),
+        f"{_GENERATION}vllm_cfg.pipeline_parallel_size": Key("engine.pp", whole),
+        f"{_GENERATION}vllm_cfg.expert_parallel_size": Key("rollout_ep", whole),
+        f"{_GENERATION}vllm_kwargs.max_num_seqs": Key("engine.max_num_seqs", whole),
+        f"{_GENERATION}vllm_kwargs.max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole),
+        f"{_GENERATION}vllm_kwargs.enable_prefix_caching": Key("engine.prefix_caching", truth),
+        f"{_GENERATION}vllm_kwargs.compilation_config.cudagraph_capture_sizes": Key("engine.graph_tokens", largest),
+        f"{_GENERATION}max_new_tokens": Key("longest_response", whole),
         f"{_GENERATION}colocated.enabled": Key("is_colocated", truth, True),
         f"{_GENERATION}colocated.resources.num_nodes": Key("rollout_nodes", whole),
         f"{_GENERATION}colocated.resources.gpus_per_node": Key("rollout_gpus_per_node", whole),
@@ -149,16 +190,21 @@ NEMO_RL = Framework(
         "logger.*", "checkpointing.*", "data.*", "env.*", "grpo.val_*", "grpo.max_*", "grpo.seed", "grpo.normalize*",
         "grpo.use_leave_one_out*", "grpo.reward_*", "loss_fn.*", "*.optimizer*", "*.scheduler*", "policy.tokenizer.*",
         "policy.max_grad_norm", "policy.precision", "policy.make_sequence_length*", "*.env_vars*", "*.temperature",
-        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
-        "policy.dtensor_cfg.enabled", "reward_penalties.*",
+        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*",
+        "policy.dtensor_cfg.enabled", "reward_penalties.*", "cluster.segment_size", "*.empty_unused_memory_level",
+        "*.vllm_cfg.max_model_len", "*.use_gloo_process_groups", "*.freeze_moe_router", "*.moe_router_*",
     ),
     {"policy.generation.vllm_cfg.precision": lambda value: (
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
-    # A micro-batch's tokens are those of all its context-parallel ranks.
-    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed", "packs_for_all_ranks": True},
+    # A micro-batch's tokens are those of all its context-parallel ranks. Engines of several GPUs run in Ray
+    # (models/generation/vllm/vllm_worker.py).
+    always={
+        "runs_in_ray": True, "offloads_all": True, "offloads_reference": True, "transfer": "packed",
+        "packs_for_all_ranks": True,
+    },
 )  # fmt: skip
 
 TRL = Framework(
@@ -182,9 +228,10 @@ TRL = Framework(
         "learning_rate", "lr_*", "warmup_*", "weight_decay", "max_grad_norm", "logging_*", "save_*", "output_dir",
         "report_to", "run_name", "seed", "num_train_epochs", "max_steps", "bf16", "temperature", "top_p", "top_k",
         "min_p", "epsilon*", "scale_rewards", "loss_type", "remove_unused_columns", "dataset_*", "use_vllm", "eval_*",
-        "push_to_hub", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval", "hub_*",
+        "push_to_hub", "vllm_device", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval",
+        "hub_*",
     ),
-    {},
+    {"use_peft": _peft},
 )  # fmt: skip
 
 SLIME = Framework(
@@ -210,6 +257,12 @@ SLIME = Framework(
         "colocate": Key("is_colocated", truth, False),
         "offload": Key("offloads_all", truth, True),
         "rollout-num-gpus": Key("rollout_gpus", whole),
+        "over-sampling-batch-size": Key("begun_prompts", whole),
+        "sglang-max-running-requests": Key("engine.max_num_seqs", whole),
+        "sglang-chunked-prefill-size": Key("engine.max_num_batched_tokens", whole),
+        "sglang-disable-cuda-graph": Key("engine.cuda_graphs", inverted),
+        "sglang-ep-size": Key("rollout_ep", whole),
+        "sglang-dp-size": Key("attention_ranks", whole),
         "rollout-num-gpus-per-engine": Key("engine.tp", whole, 1),
         "sglang-mem-fraction-static": Key("engine.gpu_memory_utilization", real),
     },
@@ -220,8 +273,10 @@ SLIME = Framework(
         "lr*", "optimizer", "weight-decay", "adam-*", "kl-loss-*", "kl-coef", "entropy-coef", "eps-*", "use-wandb",
         "wandb-*", "attention-dropout", "hidden-dropout", "sequence-parallel", "use-dynamic-batch-size", "balance-data",
         "accumulate-allreduce*", "attention-softmax*", "attention-backend", "recompute-method", "recompute-num-layers",
-        "micro-batch-size", "qkv-format",
+        "micro-batch-size", "qkv-format", "force", "head", "num-gpus", "disable-usage-stats", "dashboard-*", "address",
+        "runtime-env-json", "sglang-cuda-graph-bs", "sglang-enable-dp-*", "tis-*", "use-tis", "rollout-function-path",
     ),
-    {},
+    {"lora-rank": _lora},
+    always={"engine.kernels": "sglang"},
 )  # fmt: skip
 FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME)}

@@ -1,7 +1,8 @@
 """Read a recipe: a YAML file with the files that it inherits, or a launch script with ``key=value`` or ``--key value``.
 
 Variables of a script and references of a YAML file are resolved where they are plain: ``${name}``,
-``${name:-default}``, ``$((1024 * 2))``, ``${mul:${a}, ${b}}``. A setting that is not resolved counts as not given.
+``${name:-default}``, ``$((1024 * 2))``, ``${mul:${a}, ${b}}``. A setting that is not resolved counts as not given. What
+a script sets under a condition counts where nothing has set it before.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from presim.errors import InputError
 from presim.system.files import FormatError, decode_yaml, read_text, shortened
 
 _MOST_PARENTS = 8
+_MOST_NESTED = 3
 _OPERATORS: dict[type[ast.operator], Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
@@ -27,6 +29,8 @@ _NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^{}]*))?\}|\$(\w+)")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _PRODUCT = re.compile(r"\$\{mul: ?(\d+), ?(\d+)\}")
+_OPENS, _CLOSES = (["if"], ["case"]), (["fi"], ["esac"])
+_TOP_LEVEL = ("model_engine",)  # settings without a group
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 
 
@@ -90,16 +94,24 @@ def _referred(value: Any, settings: Mapping[str, Any]) -> Any:
 def _of_script(text: str) -> dict[str, Any]:
     variables: dict[str, str] = {}
     settings: dict[str, Any] = {}
+    conditions = 0
     for line in text.replace("\\\n", " ").splitlines():
         try:
             words = shlex.split(_with_variables(line, variables), comments=True)
         except ValueError:
             continue  # a quote that ends on another line: no setting
-        if len(words) == 1 and (match := _SETTING.fullmatch(words[0])) and "." not in match[1]:
-            variables[match[1]] = match[2]
+        conditions += (words[:1] in _OPENS) - (words[:1] in _CLOSES or words[-1:] in _CLOSES)
+        if len(words) == 1 and (match := _SETTING.fullmatch(words[0])) and not _is_key(match[1]):
+            variables = {match[1]: match[2], **variables} if conditions > 0 else {**variables, match[1]: match[2]}
             continue
-        settings |= _of_words(words)
+        line_settings = _of_words(words)
+        settings = {**line_settings, **settings} if conditions > 0 else {**settings, **line_settings}
     return settings
+
+
+def _is_key(name: str) -> bool:
+    """Whether a name is a setting's, and no variable's."""
+    return "." in name or name in _TOP_LEVEL
 
 
 def _of_words(words: Sequence[str]) -> dict[str, Any]:
@@ -109,7 +121,7 @@ def _of_words(words: Sequence[str]) -> dict[str, Any]:
         if word.startswith("--") and len(word) > len("--"):
             name, equals, value = word[2:].partition("=")
             settings[name] = value if equals else True if following.startswith("--") else following
-        elif (match := _SETTING.fullmatch(word)) and "." in match[1]:
+        elif (match := _SETTING.fullmatch(word)) and _is_key(match[1]):
             settings[match[1]] = match[2]
         elif "one_step_off_policy" in word:
             settings["async_training.staleness_threshold"] = 1
@@ -121,7 +133,10 @@ def _with_variables(line: str, variables: Mapping[str, str]) -> str:
         name = match[1] or match[3]
         return variables.get(name, match[2] if match[2] is not None else match[0])
 
-    return _VARIABLE.sub(value, _with_sums(line, variables))
+    line = _with_sums(line, variables)
+    for _ in range(_MOST_NESTED):  # a default may be another variable
+        line = _VARIABLE.sub(value, line)
+    return line
 
 
 def _with_sums(line: str, variables: Mapping[str, str]) -> str:

@@ -40,7 +40,7 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     facts = dict(recipe.facts)
     known_fields = {field.name for field in dataclasses.fields(RlRequest)}
     fields: dict[str, Any] = {name: value for name, value in facts.items() if name in known_fields}
-    fields["engine"] = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
+    fields["engine"] = _engine(facts)
     fields |= {"model": _known(facts["model"])} if "model" in facts else {}
     fields |= _placement(facts)
     fields |= _batches(facts, fields, gpus)
@@ -48,8 +48,29 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
-    longest_response = facts.get("longest_response", facts.get("longest_sequence"))
+    bounds = [facts[name] for name in ("longest_response", "longest_sequence") if name in facts]
+    longest_response = min(bounds) if bounds else None
     return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
+
+
+def _engine(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the engine's plan; vLLM's ranks that share experts are those of tensor and data parallelism.
+
+    vLLM schedules no step while another runs if Ray executes it: `supports_async_scheduling` of its executors,
+    vllm/v1/executor/abstract.py.
+    """
+    engine = {name.removeprefix("engine."): facts[name] for name in facts if name.startswith("engine.")}
+    if (parts := facts.get("attention_ranks", 1)) > 1:  # SGLang's ranks of attention are a part of the engine's
+        engine |= {"tp": max(engine.get("tp", 1) // parts, 1), "dp": parts}
+    ranks = facts.get("rollout_ep", 1)
+    if ranks > 1:
+        engine |= {"ep": True, "dp": engine.get("dp") or max(ranks // engine.get("tp", 1), 1)}
+    if "device_batch" in facts and facts.get("is_colocated", True):  # trl/trainer/grpo_trainer.py
+        steps = facts.get("generation_steps", facts["accumulation"])
+        engine |= {"max_num_seqs": facts["device_batch"] * engine.get("tp", 1) * steps, "max_num_batched_tokens": 4096}
+    if facts.get("runs_in_ray") and engine.get("tp", 1) * engine.get("pp", 1) > 1:
+        engine.setdefault("async_scheduling", False)
+    return engine
 
 
 def _known(path: str) -> str:
@@ -71,6 +92,8 @@ def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
     rollout = _rollout_gpus(facts) or 0
     shared = per_node + facts.get("rollout_gpus_per_node", 0)  # verl's pools share nodes where these say so
     nodes = facts.get("rollout_nodes", 0)
+    if "rollout_gpus" in facts and facts["train_nodes"] == 1:  # slime's are placed where there is room
+        shared, nodes = per_node + rollout, 1
     return (shared if nodes == facts["train_nodes"] and shared <= 8 else per_node), train + rollout
 
 
@@ -111,6 +134,12 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
         if gpus is None:
             raise InputError("TRL's batch is per GPU, and its recipe does not say how many there are: add --world-size")
         responses = facts["device_batch"] * gpus
+        generated = responses * facts.get("generation_steps", facts["accumulation"])
+        if generated % samples:
+            raise InputError(
+                f"{generated:,} responses that {gpus} GPUs generate at once do not divide into groups of {samples} "
+                f"({generated} % {samples} = {generated % samples}); change num_generations or the number of GPUs"
+            )
         mini_batch = responses * facts["accumulation"] // samples
         prompts = responses * facts.get("generation_steps", facts["accumulation"]) // samples
         if not mini_batch:
@@ -118,9 +147,20 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
                 f"an update of {responses * facts['accumulation']} responses on {gpus} GPUs has not {samples} to one "
                 "prompt; raise per_device_train_batch_size"
             )
+    elif prompts == 0 and mini_batch:  # verl's asynchronous trainer: prompts between two transfers of weights
+        prompts = mini_batch * facts["required_updates"] * facts["sync_steps"]
     elif "mini_batch_responses" in facts:
         mini_batch = max(facts["mini_batch_responses"] // samples, 1)
-    counts = {"prompts": prompts, "mini_batch": min(mini_batch, prompts) if mini_batch and prompts else mini_batch}
+    spare = facts["begun_prompts"] - prompts if "begun_prompts" in facts and prompts else None
+    if spare is not None and spare < 0:
+        raise InputError(
+            f"the recipe begins {facts['begun_prompts']:,} prompts and trains on {prompts:,} in a step; raise the first"
+        )
+    counts = {
+        "spare_prompts": spare,
+        "prompts": prompts,
+        "mini_batch": min(mini_batch, prompts) if mini_batch and prompts else mini_batch,
+    }
     return {name: count for name, count in counts.items() if count}
 
 
@@ -160,6 +200,8 @@ def _micro_batches(facts: Mapping[str, Any]) -> dict[str, Any]:
         fields |= {name: facts[name] // context for name in ("micro_tokens", "logprob_tokens") if name in facts}
         fields |= {"pads": is_megatron and facts.get("pp", 1) > 1}
     if is_megatron and ("is_dynamic" in facts or facts.get("packs_for_all_ranks")):
+        parts = {"norm": True, "rotary": facts["fuses_rotary"], "activation": facts["fuses_activation"]}
+        fields["fusions"] = tuple(part for part, is_fused in parts.items() if is_fused)
         fields["logits"] = "verl-megatron" if "is_dynamic" in facts else "nemo-rl-megatron"
     return fields
 

@@ -108,6 +108,12 @@ def real(value: Any) -> float:
     return float(str(value))
 
 
+def largest(value: Any) -> int:
+    """The largest whole number of a list, of YAML or as a command line writes it."""
+    numbers = value if isinstance(value, list | tuple) else str(value).strip("[]").split(",")
+    return max(whole(number) for number in numbers)
+
+
 def is_positive(value: Any) -> bool:
     """Whether a coefficient counts."""
     return real(value) > 0
