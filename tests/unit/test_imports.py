@@ -146,7 +146,7 @@ MAY_IMPORT = {
     },
     "app.view": {
         *(f"presim.{part}" for part in ("trace", "cost", "engine", "analysis", "result", "evaluation", "report")),
-        *(f"presim.{part}" for part in ("planner", "studies.saved_results")),
+        *(f"presim.{part}" for part in ("hardware", "planner", "studies.saved_results")),
     },
     # Asks by the verbs' own options, and shows what they answer.
     "app": {
