@@ -152,6 +152,7 @@ MAY_IMPORT = {
     "app": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
         *(f"presim.{part}" for part in ("report", "cli", "evaluation.options", "verbs.simulate")),
+        "presim.verbs.prepare",
         "presim.post_training.answer",
         "presim.studies.saved_jobs",
         "presim.studies.saved_results",
