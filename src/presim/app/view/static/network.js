@@ -28,13 +28,14 @@ async function drawNetwork(pane, base) {
   ].filter(Boolean);
   pane.replaceChildren(...(drawing ? [label, drawing.element, loadLegend()] : []), chart, table(["", "most", "mean over the step"], rows),
     ...notes.map(note => make("p", note, { class: "dim" })));
-  const strokes = ["--part-communication", "--part-compute", "--part-optimizer-state", "--part-buffer", "--part-activation", "--part-gradient"].map(colourOf);
   plot(chart, "Load of the busiest link of each kind", [data.by_kind[names[0]].map((_, moment) => (moment + .5) * step), ...names.map(name => data.by_kind[name])],
-    [{ label: "seconds" }, ...names.map((name, index) => ({ label: `${name}, %`, stroke: strokes[index % strokes.length], width: 2, dash: index < strokes.length ? [] : [6, 4] }))], 1, ["seconds", "% of the bandwidth"]);
+    [{ label: "seconds" }, ...names.map(name => ({ label: `${name}, %`, stroke: colourOf(name), width: 2 }))], 1, ["seconds", "% of the bandwidth"]);
   set();
 }
 
-const colourOf = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// A link's colour goes by its farther end, the same in every job.
+const ENDS = { gpu: "compute", nvswitch: "optimizer-state", nic: "input", leaf: "communication", spine: "gradient", core: "buffer", switch: "activation" };
+const colourOf = name => getComputedStyle(document.documentElement).getPropertyValue(`--part-${ENDS[name.split(" - ")[1]] || "other"}`).trim();
 const sumAt = (data, moment) => Object.values(data.by_kind).reduce((sum, loads) => sum + loads[moment], 0);
 
 function svgPart(tag, attributes, title) {

@@ -37,7 +37,7 @@ export function OverTime({ load }: { load: LoadOverTime }) {
           values: load.kv_use.map((share) => share * 100),
         },
       ],
-      steps: [{ label: "a step", colour: "--part-decode", values: load.step_ms }],
+      steps: [{ label: "a step", colour: "--accent", values: load.step_ms }],
     }),
     [load],
   );
