@@ -135,8 +135,8 @@ def _transfers(
 def _pairs(topology: Topology) -> dict[tuple[int, int], list[int]]:
     """Links of both directions by their ends, the lower vertex first."""
     pairs: dict[tuple[int, int], list[int]] = {}
-    for link, ends in enumerate(zip(topology.source.tolist(), topology.target.tolist())):
-        pairs.setdefault((min(ends), max(ends)), []).append(link)
+    for link, link_ends in enumerate(zip(topology.source.tolist(), topology.target.tolist())):
+        pairs.setdefault((min(link_ends), max(link_ends)), []).append(link)
     return pairs
 
 
