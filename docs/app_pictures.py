@@ -38,12 +38,19 @@ def main() -> None:
         server = uvicorn.Server(uvicorn.Config(application(state, "t"), log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
-        with tempfile.TemporaryDirectory() as profile, started(Path(profile)) as browser:
-            browser.resize(*SIZE)
-            take(browser, f"http://127.0.0.1:{listening.getsockname()[1]}/?token=t#/")
-        server.should_exit = True
-        thread.join()
-        state.close()
+        try:
+            # Processes of Chromium may still write into the profile while it is deleted.
+            with (
+                tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+                started(Path(profile)) as browser,
+            ):
+                browser.resize(*SIZE)
+                take(browser, f"http://127.0.0.1:{listening.getsockname()[1]}/?token=t#/")
+        finally:  # else a failure would wait for the server for ever
+            server.should_exit = True
+            thread.join()
+            state.close()
+            os.chdir(DOCS)  # the folder is deleted
 
 
 def take(browser: Browser, address: str) -> None:

@@ -5,6 +5,7 @@ axe-core is a development package of the page: `make app` installs it, and its t
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import threading
@@ -234,6 +235,28 @@ def test_pools_have_a_block_for_every_phase_of_the_file(address: str, browser: B
     shares = [(span["end_s"] - span["start_s"]) / end_s for span in answer["timeline"]]
     assert [float(width.rstrip("%")) / 100 for width in widths] == pytest.approx(shares, rel=1e-3)
     assert browser.value("document.querySelectorAll('.tail').length") == (answer["figures"]["rollout_tail_s"] > 0)
+
+
+def test_requests_have_their_times_and_the_batch_its_peak(address: str, browser: Browser, folder: Path) -> None:
+    """A bar for each phase of a request that took time, at its share of the run."""
+    answer = decode_json((folder / "serve-1.json").read_bytes())
+    times, load = answer["request_times"], answer["over_time"]
+    browser.resize(1280)
+    browser.open(f"{address}result/serve-1/serving", "light", ready("serving"))
+    drawn = browser.value(
+        "[...document.querySelectorAll('.requests rect')].map(bar => [bar.x.baseVal.value, bar.width.baseVal.value])"
+    )
+    columns = [times[name] for name in ("sent_s", "scheduled_s", "first_token_s", "last_token_s")]
+    spans = [(start, end - start) for moments in zip(*columns) for start, end in itertools.pairwise(moments)]
+    expected = [span for span in spans if span[1] > 0]
+    assert len(drawn) == len(expected) > 100
+    assert [value for bar in drawn for value in bar] == pytest.approx(
+        [value for span in expected for value in span], abs=1e-4
+    )
+    labels = browser.value("[...document.querySelectorAll('.chart')].map(chart => chart.getAttribute('aria-label'))")
+    peaks = f"at most {max(load['running'])} in batches and {max(load['waiting'])} waiting"
+    assert labels[0] == f"Batch and queue over time: {peaks}"
+    assert labels[1] == f"KV cache over time: at most {max(load['kv_use']) * 100:.1f} % of the blocks"
 
 
 def test_load_curves_have_the_limit_and_the_knee(address: str, browser: Browser) -> None:

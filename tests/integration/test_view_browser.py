@@ -15,8 +15,10 @@ from typing import Literal
 import pytest
 import uvicorn
 
+from presim.app.view.network import network
 from presim.app.view.opened import Opened
 from presim.app.view.panes import Shown
+from presim.app.view.pipeline import pipeline
 from presim.app.view.server import application
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
@@ -25,8 +27,9 @@ from presim.trace.job import Job
 from presim.units import seconds
 from support import pictures, workloads
 from support.chromium import PROGRAM, Browser, started
+from support.stages import two_stages
 
-PANES = ("summary", "timeline", "overview", "memory", "communication", "power", "roofline")
+PANES = ("summary", "timeline", "overview", "memory", "communication", "network", "pipeline", "power", "roofline")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
 
@@ -64,7 +67,7 @@ def address() -> Iterator[tuple[str, Shown]]:
     shown = Shown("a job", evaluate(Job.of(trace), choose_cluster(gpu="h100-sxm", world_size=128)))
     listening = listening_socket(0, "--port")
     results = [Opened("s.json", {"serving": lambda: SERVED}), Opened("q.json", {"search": lambda: SEARCHED})]
-    config = uvicorn.Config(application([shown], results=results), log_level="warning", lifespan="off")
+    config = uvicorn.Config(application([shown, two_stages()], results=results), log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -81,6 +84,35 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def ready(pane: str) -> str:
     return f"document.body && document.body.dataset.ready === {pane!r}"
+
+
+def test_the_pipeline_has_a_block_for_every_pass(address: tuple[str, Shown], browser: Browser) -> None:
+    """At its share of the step, and with its number."""
+    browser.open(f"{address[0]}?show=1#pipeline", "light", ready("pipeline"))
+    data = pipeline(two_stages())
+    span = data["to"] - data["from"]
+    blocks = browser.value(
+        "[...document.querySelectorAll('.passes span')].map(one => [one.style.left, one.style.width, one.title])"
+    )
+    passes = [entry for row in data["ranks"] for entry in row["passes"]]
+    assert len(blocks) == len(passes) > 0
+    for (left, width, title), (start, end, kind, number) in zip(blocks, passes):
+        assert float(left.rstrip("%")) == pytest.approx(100 * (start - data["from"]) / span, abs=0.01)
+        assert float(width.rstrip("%")) == pytest.approx(100 * (end - start) / span, abs=0.01)
+        assert title.startswith(f"{data['kinds'][kind]} {number}: ")
+
+
+def test_links_have_the_load_of_the_moment(address: tuple[str, Shown], browser: Browser) -> None:
+    """The title of each link says its load, also after the slider has moved."""
+    browser.open(f"{address[0]}#network", "light", ready("network"))
+    links = network(address[1])["links"]
+    titles = "[...document.querySelectorAll('.network path title')].map(title => title.textContent)"
+    for key in ("Home", "End"):
+        browser.value("document.getElementById('moment').focus()")
+        browser.press(key)
+        moment = int(browser.value("document.getElementById('moment').value"))
+        said = [int(title.rpartition(": ")[2].split()[0]) for title in browser.value(titles)]
+        assert said == [loads[moment] for *_, loads in links]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -252,7 +284,7 @@ def luminance(colour: str) -> float:
 def test_results_of_search_and_serve_are_drawn(address: tuple[str, Shown], browser: Browser, tmp_path: Path) -> None:
     """Their panes show the numbers of the JSON."""
     url, _ = address
-    for place, (pane, number) in enumerate({"serving": "41.5", "search": "394.55 ms"}.items(), 1):
+    for place, (pane, number) in enumerate({"serving": "41.5", "search": "394.55 ms"}.items(), 2):
         browser.open(f"{url}?show={place}", "light", ready(pane))
         assert browser.console == []
         assert number in browser.value("document.body.innerText")

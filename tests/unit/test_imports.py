@@ -146,12 +146,13 @@ MAY_IMPORT = {
     },
     "app.view": {
         *(f"presim.{part}" for part in ("trace", "cost", "engine", "analysis", "result", "evaluation", "report")),
-        *(f"presim.{part}" for part in ("planner", "studies.saved_results")),
+        *(f"presim.{part}" for part in ("hardware", "planner", "studies.saved_results")),
     },
     # Asks by the verbs' own options, and shows what they answer.
     "app": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
         *(f"presim.{part}" for part in ("report", "cli", "evaluation.options", "verbs.simulate")),
+        "presim.verbs.prepare",
         "presim.post_training.answer",
         "presim.studies.saved_jobs",
         "presim.studies.saved_results",

@@ -29,7 +29,7 @@ def presim_command(parts: list[str]) -> list[str]:
 
 
 @dataclasses.dataclass
-class Job:
+class ProjectJob:
     """A command with its state."""
 
     name: str
@@ -49,27 +49,27 @@ class Jobs:
         """``command``: makes a process's command of the words after ``presim``."""
         self.project, self._command = project, command
         self.most_running = most_running or max(1, min(4, len(os.sched_getaffinity(0))))
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, ProjectJob] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def start(self, question: str, parts: list[str], name: str) -> Job:
+    def start(self, question: str, parts: list[str], name: str) -> ProjectJob:
         """Queue a command that writes the result of a name."""
-        job = Job(name, question, parts)
+        job = ProjectJob(name, question, parts)
         with self._lock:
             self.project.write_command(name, parts)
             self._jobs[name] = job
         self._fill()
         return job
 
-    def get(self, name: str) -> Job | None:
+    def get(self, name: str) -> ProjectJob | None:
         """The job of a name, with the time that it has run."""
         job = self._jobs.get(name)
         if job is not None and job.state == "running":
             job.seconds = time.monotonic() - job.started_s
         return job
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[ProjectJob]:
         """All jobs since the app was started, oldest first."""
         return [job for name in list(self._jobs) if (job := self.get(name)) is not None]
 
@@ -107,7 +107,7 @@ class Jobs:
                     job.state = "failed"
                     raise
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: ProjectJob) -> None:
         with open(self.project.path(job.name, ".log"), "wb") as log:
             job.process = subprocess.Popen(
                 self._command(job.parts),
@@ -121,7 +121,7 @@ class Jobs:
         job.state, job.started_s = "running", time.monotonic()
         threading.Thread(target=self._wait, args=(job,), daemon=True).start()
 
-    def _wait(self, job: Job) -> None:
+    def _wait(self, job: ProjectJob) -> None:
         assert job.process is not None
         code = job.process.wait()
         with self._lock:

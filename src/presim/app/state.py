@@ -15,7 +15,7 @@ from presim.app import words
 from presim.app.answers import JobLog, JobStatus, Overview, QuestionLine, Result, Row
 from presim.app.figures import Summary, summary_of
 from presim.app.forms import Form, form_of
-from presim.app.jobs import Job, Jobs
+from presim.app.jobs import Jobs, ProjectJob
 from presim.app.panes import panes_of
 from presim.app.project import MOST_LETTERS, Project
 from presim.app.questions import QUESTIONS, question
@@ -197,7 +197,7 @@ class State:
     def _panes(self, name: str) -> Mapping[str, Pane]:
         return panes_of(self._read(name))
 
-    def _job(self, job: Job) -> JobStatus:
+    def _job(self, job: ProjectJob) -> JobStatus:
         progress = last_line(self.project.log(job.name)) if job.state == "running" else ""
         command = words.command(job.parts)
         return JobStatus(job.name, job.question, command, job.state, job.seconds, job.exit_code, progress)

@@ -52,7 +52,7 @@ class WhatIf:
             raise RefusedError(errors)
         with self._lock, temporary_folder("what-if") as folder:
             result = Path(folder, "result.json")
-            reply = self._answer(words.words(name, values, str(result)))
+            reply = self._answer([*words.words(name, values, str(result)), "-q"])  # nobody reads its tables
             if not result.is_file():
                 sentence = last_sentence(reply["text"])
                 raise RefusedError({option_of(name, sentence, values): sentence})

@@ -10,11 +10,13 @@ import contextlib
 import io
 import os
 import sys
+import threading
 
 import msgspec
 
 from presim.cli.main import run
 from presim.system.files import decode_json
+from presim.verbs.prepare import prefer_compiled_steps
 
 
 def answer(line: bytes) -> dict[str, int | str]:
@@ -29,6 +31,8 @@ def main() -> None:
     """Answer lines of standard input until it ends."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints by itself is no answer
+    # Beside the first answers: loading takes a second or two, and compiling, once for a CPU, a minute.
+    threading.Thread(target=prefer_compiled_steps, daemon=True).start()
     for line in sys.stdin.buffer:
         out.write(msgspec.json.encode(answer(line)) + b"\n")
         out.flush()

@@ -140,6 +140,12 @@ def compiled() -> Callable[[allocator_loop.Columns, int, int], int]:
     return compile_loop((allocator_loop,), allocator_loop.carry_out, [empty, 0, 0])
 
 
+def prefer_compiled() -> None:
+    """Load the compiled loop, and use it from now on."""
+    compiled()
+    _ReplayedEntries.entries = _MANY
+
+
 def replay_columns(
     kinds: Column, slots: Column, sizes: Column, streams: Column
 ) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:

@@ -94,6 +94,12 @@ class _Interpreted:
     ops = 0
 
 
+def prefer_compiled() -> None:
+    """Load the compiled loop, and use it from now on: for processes that simulate many small programs."""
+    compiled_run()
+    _Interpreted.ops = LOADING_OPS
+
+
 def _is_compiled(choice: bool | None, ops: int) -> bool:
     if choice is not None:
         return choice

@@ -56,6 +56,10 @@ COLOURS = {
     "reference log-probabilities": _MAUVE,
     "update": _BLUE,
     "weight sync": _VERMILION,
+    # a request to a served model
+    "queued": _PLUM,
+    "prefill": _BLUE,
+    "decode": _LIME,
     # memory of a served model
     "weights": _BLUE,
     "activations": _LIME,

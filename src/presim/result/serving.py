@@ -144,6 +144,26 @@ class FleetFigures(msgspec.Struct, frozen=True):
     engines_over_time: Annotated[EnginesOverTime, doc("Number of engines by state over time.")]
 
 
+class LoadOverTime(msgspec.Struct, frozen=True):
+    """All engines at evenly spaced moments of the run; idle engines count as empty."""
+
+    time_s: Annotated[list[float], doc("Moments, s since the start of the load.")]
+    running: Annotated[list[int], doc("Requests in the batches of all engines.")]
+    waiting: Annotated[list[int], doc("Requests that wait in the engines' queues.")]
+    kv_use: Annotated[list[float], doc("Share of the KV cache of all engines that is in use.")]
+    step_ms: Annotated[list[float | None], doc("Mean time of the engines' steps, ms; null: no engine has one.")]
+
+
+class RequestTimes(msgspec.Struct, frozen=True):
+    """Times of requests in the order of their arrival, s since the start of the load; null: it did not happen."""
+
+    of: Annotated[int, doc("Requests of the load; with many, every n-th is listed.")]
+    sent_s: Annotated[list[float | None], doc("The client sent it.")]
+    scheduled_s: Annotated[list[float | None], doc("Its first step was scheduled.")]
+    first_token_s: Annotated[list[float | None], doc("The client received its first token.")]
+    last_token_s: Annotated[list[float | None], doc("The client received its last token.")]
+
+
 class Cost(msgspec.Struct, frozen=True):
     """Energy and money; null: not known, or no price was named."""
 
@@ -208,6 +228,8 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True):
     overheads: Annotated[dict[str, Any], doc("Time of the host outside of the device's steps, us, and its origin.")]
     notes: Annotated[list[str], doc("What a reader should know, as sentences.")]
     not_modelled: Annotated[list[str], doc("What the figures leave out, as sentences.")]
+    over_time: Annotated[LoadOverTime | None, doc("Batch, queue and KV cache over the run; null: no step ran.")] = None
+    request_times: Annotated[RequestTimes | None, doc("When requests were sent, scheduled and answered.")] = None
 
     def __repr__(self) -> str:
         deployment = self.deployment

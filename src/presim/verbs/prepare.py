@@ -18,5 +18,17 @@ def compile_loops() -> None:
     scheduler.compiled_run()
 
 
+def prefer_compiled_steps() -> None:
+    """Use the compiled loops of the engine and of the allocator from now on in this process, however small its jobs.
+
+    For processes that answer many questions: they do not wait until interpreting has cost as much as loading.
+    """
+    from presim.composition import allocator
+    from presim.engine import simulate
+
+    simulate.prefer_compiled()
+    allocator.prefer_compiled()
+
+
 if __name__ == "__main__":
     compile_loops()

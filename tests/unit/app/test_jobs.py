@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.app.jobs import Job, Jobs
+from presim.app.jobs import Jobs, ProjectJob
 from presim.app.project import Project
 
 WRITES = "import pathlib; pathlib.Path(%r).write_text('{}'); print('written')"
@@ -27,7 +27,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def state_of(all_jobs: Jobs, name: str) -> str:
     job = all_jobs.get(name)
-    assert isinstance(job, Job)
+    assert isinstance(job, ProjectJob)
     return job.state
 
 

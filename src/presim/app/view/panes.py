@@ -18,15 +18,18 @@ from presim.analysis.time.steps import find_steps
 from presim.app.view import result_panes
 from presim.app.view.arrows import Arrows, arrows
 from presim.app.view.tracks import KINDS, Track, tracks
+from presim.cost.analytic.memory_bound import elementwise_constants
+from presim.cost.roofline import moved_bytes
 from presim.errors import InputError
 from presim.evaluation.pipeline import Evaluation
+from presim.hardware import Gpu
 from presim.report import content
-from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
 
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")  # of a layer in the name of a module
 MOST_RANKS = 32  # in one answer
+MEMORY, L2_CACHE = "memory", "L2 cache"  # levels of a GPU's memory
 _POWER_POINTS = 500
 
 
@@ -149,15 +152,19 @@ def power(shown: Shown) -> dict[str, Any]:
 
 
 def roofline(shown: Shown) -> dict[str, Any]:
-    """Kernels by arithmetic intensity and FLOP rate, with the device's peaks."""
-    priced, result = shown.evaluation.priced, shown.evaluation.result
+    """Kernels by arithmetic intensity and FLOP rate, with the device's peak and the bandwidth of its memory levels.
+
+    A kernel's ``level`` is the L2 cache if the bytes that it moves fit there, else the memory. Kernels without
+    arithmetic have no place in the roofline, but a bandwidth.
+    """
+    priced, result, gpu = shown.evaluation.priced, shown.evaluation.result, shown.evaluation.cluster.gpu
     trace = priced.trace
     used = Counter(trace.columns["signature"][trace.mask(Kind.WORK)].tolist())
     points = []
     for index, times in sorted(used.items()):
         signature, price = trace.signatures[index], priced.prices[index]
         size, flops = moved_bytes(signature), executed_flops(signature)
-        if size and flops and price.duration_ns:
+        if size and price.duration_ns:
             points.append(
                 {
                     "name": family(signature),
@@ -165,12 +172,25 @@ def roofline(shown: Shown) -> dict[str, Any]:
                     "module": _module_of(trace, index),
                     "intensity": flops / size,
                     "rate": flops / price.duration_ns * 1e9,
+                    "bytes_per_s": size / price.duration_ns * 1e9,
                     "seconds": price.duration_ns * times / 1e9,
                     "bound": price.bound,
+                    "level": L2_CACHE if size <= gpu.l2_bytes else MEMORY,
                 }
             )
-    peak, bandwidth = result.flops.peak_per_s, shown.evaluation.cluster.gpu.memory_bytes_per_s
-    return {"points": points, "peak": peak, "bandwidth": bandwidth, "dtype": result.flops.dtype}
+    levels = [{"name": MEMORY, "bytes_per_s": gpu.memory_bytes_per_s, "origin": "datasheet"}, *_reached(gpu)]
+    return {"points": points, "peak": result.flops.peak_per_s, "levels": levels, "dtype": result.flops.dtype}
+
+
+def _reached(gpu: Gpu) -> list[dict[str, Any]]:
+    """Bandwidths that presim's prices of elementwise kernels reach at most: of memory, and of data in the L2 cache."""
+    constants = elementwise_constants(gpu)
+    reached = gpu.memory_bytes_per_s * constants.efficiency
+    origin = "elementwise kernels reach it"
+    levels = [{"name": MEMORY, "bytes_per_s": reached, "origin": origin}]
+    if gpu.l2_bytes and constants.l2_gain > 1:
+        levels.append({"name": L2_CACHE, "bytes_per_s": reached * constants.l2_gain, "origin": origin})
+    return levels
 
 
 def shape_of(signature: Signature) -> str:
@@ -196,16 +216,3 @@ def _module_of(trace: Trace, signature_index: int) -> str:
     for scope, count in zip(values.tolist(), counts.tolist()):
         by_name[_NUMBER.sub(".*", trace.scopes[scope])] += count
     return max(by_name, key=lambda name: (by_name[name], name), default="")
-
-
-def moved_bytes(signature: Signature) -> int:
-    """Minimum bytes that work moves: each operand and result once; 0 if unknown."""
-    if isinstance(signature, Gemm):
-        elements = signature.m * signature.k + signature.k * signature.n + signature.m * signature.n
-        return round(signature.batch * elements * dtype_bytes(signature.dtype))
-    if isinstance(signature, Attention):
-        queries = signature.q_len * signature.heads * (signature.head_dim + signature.v_head_dim)
-        keys = signature.kv_len * signature.kv_heads * (signature.head_dim + signature.v_head_dim)
-        passes = 1 if signature.direction == "forward" else 2  # gradients have the same sizes
-        return round(passes * signature.batch * (queries + keys) * dtype_bytes(signature.dtype))
-    return int(getattr(signature, "bytes", 0))

@@ -19,9 +19,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from presim.app.view import blocks, details, panes
+from presim.app.view.network import network
 from presim.app.view.opened import Opened
 from presim.app.view.overview import overview
 from presim.app.view.panes import Shown
+from presim.app.view.pipeline import pipeline
 from presim.errors import InputError
 from presim.report.palette import stylesheet
 from presim.system.localhost import HOSTS
@@ -38,6 +40,8 @@ _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
     "communication": panes.communication,
     "power": panes.power,
     "roofline": panes.roofline,
+    "pipeline": pipeline,
+    "network": network,
 }
 
 

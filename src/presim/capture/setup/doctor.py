@@ -76,7 +76,7 @@ def examine(machine: Machine) -> tuple[Check, ...]:
 
 def _system(machine: Machine) -> Check:
     version = ".".join(map(str, machine.python))
-    finding = f"Python {version} on {machine.system}"
+    finding = f"Python {version} ({machine.interpreter}) on {machine.system}"
     if machine.system != "Linux x86_64":
         note = "; scripts can only be captured on Linux x86_64, but saved traces can be simulated anywhere"
         return Check("system", State.MISSING, finding + note, "presim simulate DIR")

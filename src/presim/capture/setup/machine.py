@@ -26,6 +26,7 @@ class Machine:
     """The facts, found without importing torch."""
 
     python: tuple[int, ...]  # major, minor, patch
+    interpreter: Path  # that runs presim
     system: str  # e.g. Linux x86_64
     torch: Torch | None
     torch_needs_missing: tuple[str, ...]  # of TORCH_NEEDS
@@ -50,6 +51,7 @@ def inspect_machine() -> Machine:
     temporary, cache = Path(tempfile.gettempdir()), cache_directory()
     return Machine(
         python=tuple(sys.version_info[:3]),
+        interpreter=Path(sys.executable),
         system=f"{platform.system()} {platform.machine()}",
         torch=torch,
         torch_needs_missing=tuple(name for name in TORCH_NEEDS if importlib.util.find_spec(name) is None),

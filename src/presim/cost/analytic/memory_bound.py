@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from presim.cost.analytic.constants import MemoryConstants, find_constants, table
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
+from presim.hardware import Gpu
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Fused, MemoryBound, Softmax
 
@@ -117,6 +118,11 @@ def seconds(moved_bytes: float, device: Device, constants: MemoryConstants, shar
     streaming = max(streaming, (moved_bytes - device.l2_bytes) / device.memory_Bps)
     ramp = constants.ramp_us * 1e-6 * moved_bytes / (moved_bytes + constants.ramp_MB * 1e6)
     return constants.launch_us * 1e-6 + streaming + ramp
+
+
+def elementwise_constants(gpu: Gpu) -> MemoryConstants:
+    """Constants of elementwise kernels on a GPU, those of the nearest measured generation."""
+    return find_constants(MemoryConstants, "memory_bound", gpu.architecture, _FALLBACKS["elementwise"])[0]
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -157,6 +158,19 @@ def seconds_on_links(base: Hierarchical, collective: Collective, groups: Groups,
     """Seconds that the busiest shared link needs for what groups send at once, as all their flows go on in step."""
     link_bytes = traffic_of(base, collective, groups, cluster).link_bytes
     return float((link_bytes / described_network(cluster)[1].bandwidth_Bps).max(initial=0.0))
+
+
+def bytes_on_links(
+    collective: Collective, groups: Groups, cluster: Cluster, topology: Topology, nccl: Mapping[str, str]
+) -> Floats:
+    """Bytes that a collective of some groups puts on each link of a network, links within nodes included."""
+    if not groups:
+        return np.zeros(topology.links)
+    kind, size = collective.kind, float(collective.even.bytes)
+    if crosses_fabric(collective, Group("", groups[0], len(groups[0])), cluster):
+        kind, size = _flow_kind_and_bytes(Hierarchical(nccl), collective, groups[0], cluster)
+    carried, _ = link_loads(topology, [Exchange(kind, _SENT, group) for group in groups])
+    return carried * (max(size, 0.0) / _SENT)
 
 
 def _flow_kind_and_bytes(

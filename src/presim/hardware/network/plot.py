@@ -32,16 +32,9 @@ def svg(topology: Topology, loads: Sequence[float] = ()) -> str:
     """
     link_ends = list(zip(topology.source.tolist(), topology.target.tolist(), strict=True))
     load_by_ends = dict(zip(link_ends, loads)) if loads else {}
-    shown = min(len(topology.names), _MOST)
-    rows: dict[int, list[int]] = {}
-    for vertex in range(shown):
-        rows.setdefault(_level(topology.names[vertex]), []).append(vertex)
+    rows = _rows(topology)
     order = sorted(rows)
-    places: dict[int, tuple[float, float]] = {}
-    for height, level in enumerate(order):
-        for column, vertex in enumerate(rows[level]):
-            x = (column + 0.5) / len(rows[level]) * _WIDTH
-            places[vertex] = (round(x, 1), _ROW * (len(order) - height) - _ROW / 2)
+    places = {vertex: (round(x * _WIDTH, 1), _ROW * (y * len(order))) for vertex, (x, y) in layout(topology).items()}
     widest = float(topology.bandwidth_Bps.max(initial=1.0))
     lines = [
         _line(
@@ -62,12 +55,31 @@ def svg(topology: Topology, loads: Sequence[float] = ()) -> str:
     ]
     names = [
         f'<text x="6" y="{_ROW * (len(order) - height) - _ROW / 2 - 14}" font-size="13" font-family="sans-serif" '
-        f'fill="#333">{_kind(topology.names[rows[level][0]])} ({len(rows[level])})</text>'
+        f'fill="#333">{kind_of_vertex(topology.names[rows[level][0]])} ({len(rows[level])})</text>'
         for height, level in enumerate(order)
     ]
     size = f'width="{_WIDTH}" height="{_ROW * len(order)}"'
     body = "\n".join([*lines, *dots, *names])
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect {size} fill="white"/>\n{body}\n</svg>\n'
+
+
+def layout(topology: Topology) -> dict[int, tuple[float, float]]:
+    """Where vertices are drawn, as shares of the width and of the height from the top; at most the first 4,000."""
+    rows = _rows(topology)
+    order = sorted(rows)
+    return {
+        vertex: ((column + 0.5) / len(rows[level]), (len(order) - height - 0.5) / len(order))
+        for height, level in enumerate(order)
+        for column, vertex in enumerate(rows[level])
+    }
+
+
+def _rows(topology: Topology) -> dict[int, list[int]]:
+    """Vertices by level, 0 for GPUs."""
+    rows: dict[int, list[int]] = {}
+    for vertex in range(min(len(topology.names), _MOST)):
+        rows.setdefault(_level(topology.names[vertex]), []).append(vertex)
+    return rows
 
 
 def _level(name: str) -> int:
@@ -76,7 +88,8 @@ def _level(name: str) -> int:
     return next((level for word, level in sorted(_LEVELS, key=lambda pair: -len(pair[0])) if word in name), 3)
 
 
-def _kind(name: str) -> str:
+def kind_of_vertex(name: str) -> str:
+    """What a vertex is, e.g. gpu, nic or leaf: its name without its node and number."""
     return "".join(letter for letter in name.split(".")[-1] if not letter.isdecimal()) or name
 
 

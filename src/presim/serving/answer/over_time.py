@@ -7,9 +7,14 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.result.serving import LoadOverTime, RequestTimes
+from presim.serving.deployments.prediction import Prediction
+from presim.serving.engines.simulate import Served
 from presim.serving.fast import state
 
 Floats = NDArray[np.float64]
+_POINTS = 160  # of a result's series
+_MOST_REQUESTS = 160  # whose times a result lists
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,3 +51,42 @@ def engines(steps: NDArray[np.int64], max_points: int) -> OverTime:
         sums["step_ms"] += np.where(active, (last[:, state.LOG_END] - last[:, state.LOG_START]) / 1e6, 0.0)
         sums["active"] += active
     return OverTime(grid / 1e9, len(replicas), **sums)
+
+
+def load_over_time(prediction: Prediction) -> LoadOverTime | None:
+    """Batch, queue, KV cache and step times of all engines over the run; None without a step."""
+    steps = prediction.served.steps
+    if not len(steps):
+        return None
+    over = engines(steps, _POINTS)
+    busy = over.active > 0
+    step_ms = np.divide(over.step_ms, over.active, out=np.zeros(len(busy)), where=busy)
+    return LoadOverTime(
+        time_s=over.time_s.round(6).tolist(),
+        running=over.running.astype(int).tolist(),
+        waiting=over.waiting.astype(int).tolist(),
+        kv_use=(over.used / _kv_blocks(prediction, over.replicas)).round(6).tolist(),
+        step_ms=[value if is_busy else None for value, is_busy in zip(step_ms.round(6).tolist(), busy.tolist())],
+    )
+
+
+def _kv_blocks(prediction: Prediction, logged_engines: int) -> int:
+    """Blocks of all engines; of engines that start and stop, of all that ever ran."""
+    deployment = prediction.deployment
+    blocks = max(deployment.engine.limits.num_gpu_blocks - 1, 1)
+    if deployment.life is not None:
+        return blocks * logged_engines
+    prefill_blocks = deployment.prefill.limits.num_gpu_blocks - 1 if deployment.prefill else 0
+    return blocks * deployment.replicas + prefill_blocks * deployment.prefill_replicas
+
+
+def request_times(served: Served) -> RequestTimes:
+    """Times of requests in the order in which they were sent; of many, evenly spread in that order."""
+    order = np.argsort(np.where(served.sent < 0, np.iinfo(np.int64).max, served.sent), kind="stable")
+    listed = order[:: max(-(-len(order) // _MOST_REQUESTS), 1)]
+    columns = (served.sent, served.scheduled, served.first, served.last)
+    return RequestTimes(len(order), *(_seconds(column[listed]) for column in columns))
+
+
+def _seconds(times_ns: NDArray[np.int64]) -> list[float | None]:
+    return [round(time_ns / 1e9, 6) if time_ns >= 0 else None for time_ns in times_ns.tolist()]

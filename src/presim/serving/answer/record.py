@@ -20,7 +20,7 @@ from presim.result.serving import (
     ServingResult,
 )
 from presim.serving import defaults
-from presim.serving.answer import detail, metrics
+from presim.serving.answer import detail, metrics, over_time
 from presim.serving.answer.cost import Prices, cost_of
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction
@@ -65,6 +65,8 @@ def result_of(
         overheads=dataclasses.asdict(engine.overheads),
         notes=prediction.notes,
         not_modelled=prediction.not_modelled,
+        over_time=over_time.load_over_time(prediction),
+        request_times=over_time.request_times(prediction.served),
     )
 
 

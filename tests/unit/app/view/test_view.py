@@ -95,6 +95,10 @@ def test_memory_and_roofline_have_the_result_s_figures(client: TestClient, shown
     peaks = shown.evaluation.result.memory.modules
     assert [row["peak_bytes"] for row in held["modules"]] == [peak.peak_bytes for peak in peaks[: len(held["modules"])]]
     roof = client.get("/api/jobs/0/roofline").json()
+    fastest = max(level["bytes_per_s"] for level in roof["levels"])
+    assert all(0 < point["bytes_per_s"] <= fastest * 1.001 for point in roof["points"])
+    gpu = shown.evaluation.cluster.gpu
+    assert {point["level"] for point in roof["points"] if point["bytes_per_s"] > gpu.memory_bytes_per_s} <= {"L2 cache"}
     assert roof["points"]
     assert all(0 < point["rate"] <= roof["peak"] * 1.001 for point in roof["points"] if point["name"] == "gemm")
 
@@ -110,7 +114,7 @@ def test_collectives_are_those_of_the_result(client: TestClient, shown: Shown) -
         ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0, and no job 7"),
         (
             "/api/jobs/0/nothing",
-            "there is no pane 'nothing'; use one of summary, memory, communication, power, roofline",
+            "there is no pane 'nothing'; use one of summary, memory, communication, power, roofline, pipeline, network",
         ),
         ("/api/jobs/0/timeline?ranks=9", "rank 9 was not simulated; there are [0]"),
         ("/api/jobs/0/timeline?from=x", "from=x is not a number"),
@@ -310,7 +314,11 @@ def test_work_is_found_by_name_or_module_one_after_another(client: TestClient, s
 
 def test_kernels_of_a_roofline_have_their_shape_and_module(client: TestClient, shown: Shown) -> None:
     roof = client.get("/api/jobs/0/roofline").json()
-    assert roof["bandwidth"] == shown.evaluation.cluster.gpu.memory_bytes_per_s
+    fastest = max(level["bytes_per_s"] for level in roof["levels"])
+    assert all(0 < point["bytes_per_s"] <= fastest * 1.001 for point in roof["points"])
+    gpu = shown.evaluation.cluster.gpu
+    assert {point["level"] for point in roof["points"] if point["bytes_per_s"] > gpu.memory_bytes_per_s} <= {"L2 cache"}
+    assert roof["levels"][0] == {"name": "memory", "bytes_per_s": gpu.memory_bytes_per_s, "origin": "datasheet"}
     products = [point for point in roof["points"] if point["name"] == "gemm"]
     assert all(len(point["shape"].split(" x ")) >= 3 for point in products)
     assert not [point["module"] for point in products if ".0." in point["module"]]

@@ -14,6 +14,7 @@ from presim.capture.setup.machine import Machine, inspect_machine, nvidia_packag
 
 GOOD = Machine(
     python=(3, 11, 2),
+    interpreter=Path("/env/bin/python"),
     system="Linux x86_64",
     torch=Torch(Path("/site/torch"), "2.14.0+cu130", "13.0"),
     torch_needs_missing=(),
@@ -113,3 +114,8 @@ def test_inspecting_this_machine_does_not_import_torch() -> None:
 def test_the_deep_check_creates_a_tensor_on_the_emulated_gpu() -> None:
     check = doctor.examine_deeply()
     assert (check.state, check.found) == (State.OK, "created on NVIDIA H100 80GB HBM3 (4,) 512")
+
+
+def test_the_interpreter_is_named() -> None:
+    """So that one sees which environment `presim` belongs to."""
+    assert doctor.examine(GOOD)[0].found == "Python 3.11.2 (/env/bin/python) on Linux x86_64"

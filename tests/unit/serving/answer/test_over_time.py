@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from presim.hardware.choose import choose_cluster
 from presim.serving.answer import over_time
+from presim.serving.answer.metrics import slo_of
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.fast import state
+from presim.serving.model import find
+from presim.serving.plan import Plan
+from presim.serving.steps.times import build
+from presim.serving.workloads.generate import Lengths, Recipe, generate
+
+
+@pytest.fixture(scope="module")
+def served_load() -> Prediction:
+    """More requests than a result lists, on one engine."""
+    engine = build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1))
+    load = generate(Recipe(400, Lengths(300), Lengths(20), rate=40.0))
+    return predict(Deployment(engine, replicas=1), load, slo_of([], 99.0), find_knee=False)
 
 
 def log(replica: int, starts: range, running: int, took: int = 10) -> np.ndarray:
@@ -34,3 +51,26 @@ def test_an_engine_that_has_ended_counts_as_empty() -> None:
     assert over.running[0] == 8
     assert over.running[-1] == 3
     assert over.active[-1] == 1
+
+
+def test_a_result_s_series_agree_with_its_figures(served_load: Prediction) -> None:
+    """The most requests of a batch and the largest use of the cache bound the series, and times come in order."""
+    load = over_time.load_over_time(served_load)
+    assert load is not None
+    inside = served_load.inside
+    assert 0 < max(load.running) <= inside["max_batch"]
+    assert max(load.waiting) <= inside["max_waiting"]
+    assert 0 < max(load.kv_use) <= inside["max_kv_use"] + 1e-6
+    columns = over_time.request_times(served_load.served)
+    assert columns.of == len(served_load.workload.prompt)
+    for moments in zip(columns.sent_s, columns.scheduled_s, columns.first_token_s, columns.last_token_s):
+        assert list(moments) == sorted(moments)
+
+
+def test_of_many_requests_every_nth_is_listed(served_load: Prediction) -> None:
+    """Over the whole run: the last of them is among the last that were sent."""
+    columns = over_time.request_times(served_load.served)
+    every = -(-columns.of // len(columns.sent_s))
+    assert len(columns.sent_s) == -(-columns.of // every) <= 160
+    sent = np.sort(served_load.served.sent) / 1e9
+    assert columns.sent_s == pytest.approx(sent[::every].tolist(), abs=1e-6)

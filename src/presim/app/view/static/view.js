@@ -1,6 +1,6 @@
 "use strict";
 // Tabs, and the panes that are tables and charts. Texts of jobs are only ever set as text, never as markup.
-const PANES = ["summary", "timeline", "overview", "memory", "communication", "power", "roofline"];
+const PANES = ["summary", "timeline", "overview", "memory", "communication", "network", "pipeline", "power", "roofline"];
 const ALL = [...PANES, "comparison", "search", "serving", "report"];
 const GIB = 2 ** 30;
 const at = id => document.getElementById(id);
@@ -101,16 +101,17 @@ const draw = {
   async roofline(pane, base) {
     const data = await ask(`${base}/roofline`);
     if (!data) return;
-    const points = data.points.sort((one, other) => one.intensity - other.intensity), chart = make("div");
-    const most = [...points].sort((one, other) => other.seconds - one.seconds).slice(0, 40);
-    pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "shape", "most often in", "FLOP/byte", "TFLOP/s", "time", "bound"],
-      most.map(one => [one.name, one.shape, one.module, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound]), [false, false, false, true, true, true, false]));
-    const roof = roofOf(data, points), x = [...points.map(one => one.intensity), ...roof.map(one => one.intensity)];
-    const order = x.map((_, index) => index).sort((one, other) => x[one] - x[other]);
-    const column = values => order.map(index => values[index]);
-    const none = points.map(() => null), title = `Roofline: peak of ${data.dtype || "no products"}, and ${(data.bandwidth / 1e12).toFixed(2)} TB/s of memory`;
-    plot(chart, title, [column(x), column([...points.map(one => one.rate / 1e12), ...roof.map(() => null)]), column([...none, ...roof.map(one => one.rate / 1e12)])],
-      [{ label: "FLOP/byte" }, { label: "kernels, TFLOP/s", stroke: "#5686f2", paths: () => null, points: { show: true, size: 7 } }, { label: "roof, TFLOP/s", stroke: ink(), dash: [6, 4], spanGaps: true, points: { show: false } }], 3, ["FLOP/byte", "TFLOP/s"]);
+    const points = data.points.filter(one => one.rate).sort((one, other) => one.intensity - other.intensity), chart = make("div");
+    const most = [...data.points].sort((one, other) => other.seconds - one.seconds).slice(0, 40);
+    pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "shape", "most often in", "FLOP/byte", "TFLOP/s", "TB/s", "time", "bound", "data fits in"],
+      most.map(one => [one.name, one.shape, one.module, ...[one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2)].map(text => one.rate ? text : ""), (one.bytes_per_s / 1e12).toFixed(2), seconds(one.seconds), one.bound, one.level]), [false, false, false, true, true, true, true, false, false]));
+    const roofs = data.levels.map(level => roofOf(data.peak, level.bytes_per_s, points)), x = [...points.map(one => one.intensity), ...roofs.flat().map(one => one.intensity)];
+    const order = x.map((_, index) => index).sort((one, other) => x[one] - x[other]), column = values => order.map(index => values[index]);
+    const rates = of => column([...points.map(one => of === null ? one.rate / 1e12 : null), ...roofs.flatMap((roof, level) => roof.map(one => level === of ? one.rate / 1e12 : null))]);
+    const slope = level => `${level.name}, ${(level.bytes_per_s / 1e12).toFixed(2)} TB/s (${level.origin})`;
+    plot(chart, `Roofline: peak of ${data.dtype || "no products"}, and the bandwidth of memory levels`, [column(x), rates(null), ...roofs.map((_, level) => rates(level))],
+      [{ label: "FLOP/byte" }, { label: "kernels, TFLOP/s", stroke: "#5686f2", paths: () => null, points: { show: true, size: 7 } },
+        ...data.levels.map((level, index) => ({ label: slope(level), stroke: ROOFS[index] || ink(), dash: [[6, 4], [2, 3], []][index], spanGaps: true, points: { show: false } }))], 3, ["FLOP/byte", "TFLOP/s"]);
   },
 
   async power(pane, base) {
@@ -124,7 +125,7 @@ const draw = {
       [{ label: "seconds" }, { label: "power", stroke: "#5686f2", fill: "#5686f233" }, { label: "limit", stroke: ink(), dash: [6, 4] }], 1, ["seconds", "watts"]);
   },
 
-  overview: drawOverview, search: drawSearch, serving: drawServing, report: drawReport,
+  overview: drawOverview, network: drawNetwork, pipeline: drawPipeline, search: drawSearch, serving: drawServing, report: drawReport,
 
   async comparison(pane) {
     const data = await ask("api/comparison");
@@ -146,11 +147,12 @@ const draw = {
 // The colour of the text, as #rrggbb.
 const ink = () => `#${getComputedStyle(document.body).color.match(/\d+/g).slice(0, 3).map(part => Number(part).toString(16).padStart(2, "0")).join("")}`;
 
-// The roof: memory's slope up to the ridge, then the peak; from a little left of the points to a little right of them.
-function roofOf(data, points) {
-  if (!points.length || !data.peak) return [];
-  const ridge = data.peak / data.bandwidth, left = Math.min(points[0].intensity, ridge) / 2, right = Math.max(points[points.length - 1].intensity, ridge) * 2;
-  return [left, ridge, right].map(intensity => ({ intensity, rate: Math.min(data.peak, intensity * data.bandwidth) }));
+// A roof: the slope of a memory level up to the ridge, then the peak; from a little left of the points to a little right of them.
+const ROOFS = ["", "#d55e00", "#8b9097"];  // of levels behind the first
+function roofOf(peak, bandwidth, points) {
+  if (!points.length || !peak) return [];
+  const ridge = peak / bandwidth, left = Math.min(points[0].intensity, ridge) / 2, right = Math.max(points[points.length - 1].intensity, ridge) * 2;
+  return [left, ridge, right].map(intensity => ({ intensity, rate: Math.min(peak, intensity * bandwidth) }));
 }
 
 function plot(where, title, values, series, distribution = 1, labels = []) {

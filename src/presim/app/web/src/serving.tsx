@@ -1,6 +1,7 @@
 // The pane of a served load: latencies with their intervals, memory, the engine, cost.
 import { number } from "./format";
 import { Notes } from "./panes";
+import { type LoadOverTime, OverTime, Requests, type RequestTimes } from "./requests";
 import { Bar, Problem, Table } from "./ui";
 
 interface ServingData {
@@ -13,6 +14,8 @@ interface ServingData {
   notes: string[];
   not_modelled: string[];
   partial: string;
+  over_time: LoadOverTime | null;
+  request_times: RequestTimes | null;
 }
 
 const LATENCIES = [
@@ -71,6 +74,8 @@ export function ServingPane({ data }: { data: ServingData }) {
         isNumber={[false, true, true, true, true]}
         label="Latencies"
       />
+      {data.over_time && <OverTime load={data.over_time} />}
+      {data.request_times && <Requests times={data.request_times} />}
       <h2>Memory of the fullest GPU in GiB</h2>
       <Bar parts={parts} />
       <h2>The engine</h2>
