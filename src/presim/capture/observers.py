@@ -18,6 +18,7 @@ from presim.capture.adapters import (
     compilation,
     deepspeed,
     dtensor_flags,
+    dtensor_lists,
     flex_attention,
     fsdp_shards,
     large_files,
@@ -119,6 +120,7 @@ class Observers:
         flex_attention.install()
         fsdp_shards.install()
         dtensor_flags.install()
+        dtensor_lists.install()
         large_files.install()
         self.symmetric_memory.install()
         vllm_kernels.install()

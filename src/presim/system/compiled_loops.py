@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import pathlib
 import sys
 import threading
 import time
@@ -37,8 +38,7 @@ def _announced(loop: str) -> Iterator[None]:
     def watch() -> None:
         while not has_ended.wait(_ASK_EVERY_S):
             if time.process_time() - begin_s > _LOADED_WITHIN_S:
-                for function in _announce:
-                    function(text)
+                announce(text)
                 return
 
     threading.Thread(target=watch, daemon=True).start()
@@ -90,6 +90,28 @@ def compile_for_pointers(
         return machine_code(_addresses(program_columns, program), _addresses(state_columns, state))
 
     return call
+
+
+def has_machine_code(modules: Sequence[types.ModuleType]) -> bool | None:
+    """Whether machine code of a loop that `compile_for_pointers` makes is on disk; None where none can be kept."""
+    import numba
+
+    njit: Any = numba.njit
+    name = _entry_name(modules)
+    entry = types.FunctionType(_run_at.__code__, {}, "run")
+    entry.__qualname__ = name
+    try:
+        folder = pathlib.Path(njit(cache=True)(entry).stats.cache_path)
+    except (RuntimeError, OSError):
+        return None
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    return any(folder.glob(f"*.{name}-*.{python}*.nbi"))
+
+
+def announce(text: str) -> None:
+    """Say a sentence to whom `announce_with` names."""
+    for function in _announce:
+        function(text)
 
 
 def _run_at(program: Any, state: Any) -> Any:
@@ -153,7 +175,7 @@ def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], si
 
     njit: Any = numba.njit
     # numba's cache looks at the entry's own file alone; this name changes with any of them.
-    entry.__qualname__ = f"run_{_fingerprint(modules)}"
+    entry.__qualname__ = _entry_name(modules)
     try:
         machine_code = njit(_nrt=False, cache=True)(entry)
         machine_code.compile(signature)  # or loaded
@@ -162,9 +184,9 @@ def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], si
     return machine_code
 
 
-def _fingerprint(modules: Sequence[types.ModuleType]) -> str:
-    """A digest of the loop's sources."""
+def _entry_name(modules: Sequence[types.ModuleType]) -> str:
+    """``run_`` and a digest of the loop's sources."""
     import inspect
 
     sources = [inspect.getsource(module) for module in (*modules, sys.modules[__name__])]
-    return hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
+    return f"run_{hashlib.sha256(''.join(sources).encode()).hexdigest()[:16]}"

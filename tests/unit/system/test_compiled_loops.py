@@ -67,3 +67,23 @@ def test_what_is_loaded_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> Non
     with compiled_loops._announced("the loop"):
         pass
     assert not sentences
+
+
+RECORDS = """
+import numpy as np
+from presim.system.compiled_loops import compile_for_pointers, has_machine_code
+from support import small_record_loop as loop
+print(has_machine_code([loop]))
+column = np.zeros(1, np.int64)
+compile_for_pointers([loop], loop.run, loop.Program(column), loop.State(column))
+print(has_machine_code([loop]))
+"""
+
+
+def test_whether_machine_code_is_on_disk_is_known_before_compiling(tmp_path: pathlib.Path) -> None:
+    assert run(RECORDS, tmp_path) == "False\nTrue\n"
+    assert run(RECORDS, tmp_path) == "True\nTrue\n"
+
+
+def test_a_machine_that_can_keep_no_machine_code_is_told_apart(tmp_path: pathlib.Path) -> None:
+    assert run(NO_FOLDER + RECORDS, tmp_path) == "None\nNone\n"

@@ -174,7 +174,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "decode_log": np.concatenate([np.log2(times.decode_ns).ravel() for times in tables]),
         "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
     }
-    return {name: _column(name, value) for name, value in columns.items()}
+    return {name: as_column(name, value) for name, value in columns.items()}
 
 
 _KINDS = {"full": state.ALL_TOKENS, "sliding": state.SLIDING, "chunked": state.CHUNKED, "state": state.STATES_KEPT}
@@ -212,7 +212,8 @@ def log_rows(fleet: Fleet, record: bool) -> dict[int, int]:
     }
 
 
-def _column(name: str, value: Any) -> Any:
+def as_column(name: str, value: Any) -> Any:
+    """A column of the loop as the compiled one takes it: contiguous, writable, of its type."""
     from presim.serving.fast.compiled import FLOATS
 
     column = np.ascontiguousarray(value, np.float64 if name in FLOATS else np.int64)

@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InternalError
-from presim.serving.engines.columns import start
+from presim.serving.engines.columns import as_column, start
 from presim.serving.engines.engine import Fleet
+from presim.serving.fast import compiled as compiled_loop
+from presim.serving.fast import loop as uncompiled_loop
 from presim.serving.fast import state
 from presim.serving.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
+Record = dict[str, Any]  # a column by its name
+_WAITING_STEPS = 200  # steps of the uncompiled loop between two looks at whether the compiled one is there
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,23 +54,17 @@ class Served:
 
 
 def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled: bool = True) -> Served:
-    """Serve a workload. ``record`` keeps each step's schedule; ``compiled=False`` gives the same result slowly."""
-    from presim.serving.fast import loop
+    """Serve a workload. ``record`` keeps each step's schedule; ``compiled=False`` gives the same result slowly.
 
-    program, columns = start(workload, fleet, record=record)
-    if compiled:
-        from presim.serving.fast.compiled import compiled_run
-
-        run: Any = compiled_run()
-    else:
-        run = loop.run
-        program = {name: column.tolist() for name, column in program.items()}
-        columns = {name: column.tolist() for name, column in columns.items()}
+    Where no machine code of the loop is on disk, the loop runs uncompiled until another process has compiled it.
+    """
+    loop = _Loop(*start(workload, fleet, record=record), compiled=compiled)
     pieces: dict[str, list[Ints]] = {"log": [], "gaps": [], "schedule": [], "events": []}
     code = 1
     before = -1
     while code == 1:
-        code = run(state.Program(**program), state.State(**columns))
+        code = loop.run()
+        columns = loop.columns
         before = _drain(columns, pieces, before)
     if code == 2:
         raise InternalError(_stopped(workload, fleet, columns["status"]))
@@ -82,6 +80,37 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         demoted=int(columns["counters"][state.DEMOTED]),
         dropped=int(columns["counters"][state.DISK_LOST]),
     )
+
+
+class _Loop:
+    """The scheduler's loop over a program and its state: uncompiled on lists, then compiled on arrays."""
+
+    def __init__(self, program: Record, columns: Record, *, compiled: bool) -> None:
+        self.program, self.columns = program, columns
+        self._log_rows = int(program["fleet_knobs"][state.LOG_ROWS])
+        self._is_compiled = False
+        self._may_compile = compiled
+        if not compiled or compiled_loop.is_compiling():
+            self.program, self.columns = _lists(program), _lists(columns)
+
+    def run(self) -> int:
+        """Run until all requests are finished (returns 0), or the results so far must be taken out (1)."""
+        if self._may_compile and not self._is_compiled and not compiled_loop.is_compiling():
+            self.program, self.columns = _arrays(self.program), _arrays(self.columns)
+            self._is_compiled = True
+        run: Any = compiled_loop.compiled_run() if self._is_compiled else uncompiled_loop.run
+        is_waiting = self._may_compile and not self._is_compiled
+        self.program["fleet_knobs"][state.LOG_ROWS] = _WAITING_STEPS + 2 if is_waiting else self._log_rows
+        code: int = run(state.Program(**self.program), state.State(**self.columns))
+        return code
+
+
+def _lists(record: Record) -> Record:
+    return {name: column.tolist() for name, column in record.items()}
+
+
+def _arrays(record: Record) -> Record:
+    return {name: as_column(name, values) for name, values in record.items()}
 
 
 def _stopped(workload: Workload, fleet: Fleet, status: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +32,7 @@ from presim.serving.fast import (
     tiers,
     windows,
 )
-from presim.system.compiled_loops import compile_for_pointers
+from presim.system.compiled_loops import announce, compile_for_pointers, has_machine_code
 
 _MODULES = (
     *(state, table, heap, tiers, pool, windows, queues, batch, loras, admission, sglang_prompts, sglang, policy),
@@ -44,10 +46,39 @@ FLOATS = frozenset(
 )  # columns that are not int64
 
 
+_IN_BACKGROUND = (
+    "compiling the serving scheduler for this CPU beside this verb, once, for a minute; meanwhile it runs uncompiled. "
+    "`presim doctor --prepare` compiles all loops ahead of time"
+)
+_NICE = 5  # niceness of the compilation: the verb that waits for no machine code goes first
+
+
 @functools.cache
 def compiled_run() -> Callable[[state.Program, state.State], int]:
     """`loop.run` for contiguous, writable arrays."""
     return compile_for_pointers(_MODULES, loop.run, _empty(state.Program), _empty(state.State))
+
+
+def is_compiling() -> bool:
+    """Whether another process still makes the machine code, as it does from the first call on where there is none.
+
+    Meanwhile `loop.run` gives the same results: a short load ends before the machine code is there.
+    """
+    compilation = _compilation()
+    return compilation is not None and compilation.poll() is None
+
+
+@functools.cache
+def _compilation() -> subprocess.Popen[bytes] | None:
+    """The process that makes the machine code, which goes on after this one has ended; None if it is not needed."""
+    if has_machine_code(_MODULES) is not False:  # there is some, or none can be kept
+        return None
+    announce(_IN_BACKGROUND)
+    code = f"import os; os.nice({_NICE}); from {__name__} import compiled_run; compiled_run()"
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+    )
 
 
 def _empty(record: Any) -> Any:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from presim.capture.adapters.dtensor_flags import _search_once
+from presim.capture.adapters.dtensor_flags import _runs_of_shards, _search_once
 
 
 class Strided:
@@ -55,6 +59,25 @@ def test_strided_shards_are_searched_by_pytorch() -> None:
     for tensor, call in [("a", strided), ("b", plain), ("c", strided), ("d", strided)]:
         module._propagate_use_strided_shard_flag(tensor, call)
     assert searched == ["a", "c", "d"]
+
+
+def derived(specs: Iterable[SimpleNamespace]) -> bool | None:
+    """The flag that PyTorch 2.14's search derives from specs: their common one, or True where they differ."""
+    flag: bool | None = None
+    for spec in specs:
+        differs = flag is not None and flag != spec.use_strided_shard_as_shard_order
+        flag = True if differs else spec.use_strided_shard_as_shard_order
+    return flag
+
+
+@given(st.lists(st.sampled_from([None, False, True]), max_size=12))
+def test_runs_of_flags_derive_what_all_specs_do(flags: list[bool | None]) -> None:
+    """Repetitions of a flag change nothing, so the search gets one spec of each run; plain shards do not count."""
+    plain = SimpleNamespace(placements=(object(),), use_strided_shard_as_shard_order=True)
+    specs = [SimpleNamespace(placements=(Strided(),), use_strided_shard_as_shard_order=flag) for flag in flags]
+    runs = _runs_of_shards([item for spec in specs for item in (plain, spec)], Strided)
+    assert derived(runs) == derived(specs)
+    assert len(runs) == len(list(itertools.groupby(flags)))
 
 
 @pytest.mark.parametrize("missing", ["_propagate_use_strided_shard_flag", "_StridedShard"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.errors import InputError
+from presim.serving.engines import simulate as simulate_module
 from presim.serving.engines.engine import Fleet, Limits, Replica, Router, constant_times
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
@@ -205,3 +208,28 @@ def test_prefixes_are_found_by_blocks_that_segments_do_not_divide() -> None:
         segment_first=np.array([0, 3, 6]), segments=np.array([7, 8, 9, 7, 8, 9]), segment_tokens=24,
     )  # fmt: skip
     assert serve(load).hits.tolist() == [0, 64]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10_000),
+    looks=st.integers(0, 12),
+    steps=st.integers(1, 40),
+    depth=st.booleans(),
+    engines=st.integers(1, 3),
+)
+def test_a_load_that_begins_uncompiled_has_the_same_result(
+    seed: int, looks: int, steps: int, depth: bool, engines: int
+) -> None:
+    """Whenever the machine code is there, and however often the loop looks: every column is that of the whole loop."""
+    workload, which = random(seed), limits(async_scheduling=depth)
+    fleet = [engine(which) for _ in range(engines)]
+    answers = itertools.chain([True] * (looks + 1), itertools.repeat(False))
+    with (
+        mock.patch.object(simulate_module, "_WAITING_STEPS", steps),
+        mock.patch.object(simulate_module.compiled_loop, "is_compiling", side_effect=answers),
+    ):
+        switched = serve(workload, *fleet, compiled=True)
+    expected = serve(workload, *fleet)
+    for name in (*COLUMNS, "schedule", "events", "status", "queued", "scheduled", "moves"):
+        np.testing.assert_array_equal(getattr(switched, name), getattr(expected, name), err_msg=name)
