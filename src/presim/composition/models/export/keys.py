@@ -148,8 +148,8 @@ def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
     """A sentence about sizes that the file leaves to the class."""
     text = config.get_text_config(decoder=True)
     aliases = getattr(type(text), "attribute_map", {})
-    said = {*raw, *text_part(raw)}
-    names = [name for name in _USUAL if not {name, aliases.get(name, name), *_OTHER_NAMES.get(name, ())} & said]
+    config_keys = {*raw, *text_part(raw)}
+    names = [name for name in _USUAL if not {name, aliases.get(name, name), *_OTHER_NAMES.get(name, ())} & config_keys]
     sizes = {name: getattr(text, name, None) for name in names}
     left_out = [f"{name} = {size:,}" for name, size in sizes.items() if isinstance(size, int) and size]
     if not left_out:
