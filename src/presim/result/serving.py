@@ -60,7 +60,7 @@ class EngineMemory(msgspec.Struct, frozen=True):
 
     weights_GiB: Annotated[float, doc("Weights.")]
     activations_GiB: Annotated[float, doc("Peak of activations.")]
-    others_GiB: Annotated[float, doc("Communicators, graphs and the driver.")]
+    others_GiB: Annotated[float, doc("Communicators, graphs, and the driver where the engine counts it.")]
     kv_cache_GiB: Annotated[float, doc("The KV cache.")]
     allowed_GiB: Annotated[float, doc("What the engine may use.")]
     kv_cache_tokens: Annotated[int, doc("Tokens of a request that the cache holds.")]

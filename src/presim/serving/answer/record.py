@@ -116,7 +116,7 @@ def _engine_memory(memory: MemoryPlan, max_model_len: int) -> EngineMemory:
     return EngineMemory(
         weights_GiB=memory.weights / GIB,
         activations_GiB=memory.activations / GIB,
-        others_GiB=memory.reserved / GIB,
+        others_GiB=(memory.reserved - memory.uncounted) / GIB,
         kv_cache_GiB=memory.cache / GIB,
         allowed_GiB=memory.allowed / GIB,
         kv_cache_tokens=memory.tokens(max_model_len),

@@ -18,6 +18,7 @@ from presim.serving.kv.pools import pool_of, state_bytes
 from presim.serving.kv.startup import asked_length
 from presim.serving.plan import WEIGHT_BYTES, Plan, Weights, stage_ends
 from presim.serving.steps.lora import adapter_bytes
+from presim.serving.versions import has_other_core, numbers_of
 from presim.units import GIB
 
 # Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces. vLLM calls it "non-torch"
@@ -27,6 +28,12 @@ _BESIDE_GROUP = int(1.25 * GIB)
 _INDEXER_LOGITS = 512 << 20  # vLLM 0.33's VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
 _SPARSE_TOKENS = 5  # its sparse_mla_prefill_workspace_factor: so many times max_model_len tokens are unpacked at once
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
+_GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+# Bytes of a logit at the peak of the profiling run: in 16 and 32 bits and as a probability. From 0.8 to 0.16 it is also
+# sorted with its index: 38.4 to 38.9 bytes in seven logs of four vocabularies (llm-d's profiles of 0.11 on H100s). Its
+# kernel without a sort came in February 2026 (vLLM's pull request 33538), FlashInfer's by default later (40376).
+_LOGIT_BYTES, _SORTED_LOGIT_BYTES, _SORTING = 10, 38.6, ((0, 8), (0, 17))
+_MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +47,7 @@ class MemoryPlan:
     reserved: int  # driver context, communication buffers, CUDA graphs
     pool: Pool
     blocks: int  # pages of the pool
+    uncounted: int = 0  # of `reserved`: what is outside of `allowed`, as the engine counts
 
     @property
     def block(self) -> int:
@@ -77,9 +85,18 @@ def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
 
 def _layer_bytes(layer: Layer, plan: Plan) -> float:
     held_bytes = sum(
-        weight.elements * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan) for weight in layer.weights
+        weight.elements * _padding(weight, layer, plan) * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan)
+        for weight in layer.weights
     )
     return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
+
+
+def _padding(weight: Weight, layer: Layer, plan: Plan) -> float:
+    """By which vLLM's kernels for MXFP4 make experts wider than they are."""
+    experts = layer.experts
+    if weight.part != "experts" or experts is None or plan.kernels != "vllm" or _type(weight, plan) != "mxfp4":
+        return 1.0
+    return -(-experts.hidden // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE / experts.hidden
 
 
 def _type(weight: Weight, plan: Plan) -> Weights:
@@ -126,15 +143,20 @@ def _drafter(model: Model, plan: Plan) -> Model | None:
 
 
 def activation_bytes(model: Model, plan: Plan) -> int:
-    """Peak activation bytes of vLLM's profiling run.
-
-    Max_num_batched_tokens in one layer, fp32 logits of max_num_seqs.
-    """
+    """Peak activation bytes of vLLM's profiling run: of max_num_batched_tokens in one layer, or in the sampler."""
     tokens = plan.max_num_batched_tokens
     widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
     layer = tokens * (4 * model.hidden + widest * 1.5) * 2
-    logits = plan.max_num_seqs * model.vocabulary * (2 + 4 + 4)
+    logits = plan.max_num_seqs * model.vocabulary * _logit_bytes(plan)
     return int(max(layer, logits)) + _sparse_workspace(model, plan)
+
+
+def _logit_bytes(plan: Plan) -> float:
+    """Bytes of each logit of max_num_seqs sequences at the sampler's peak, by the engine's version."""
+    if plan.kernels != "vllm" or plan.engine_version is None:
+        return _LOGIT_BYTES
+    first, end = _SORTING
+    return _SORTED_LOGIT_BYTES if first <= numbers_of(plan.engine_version) < end else _LOGIT_BYTES
 
 
 def _widest(part: FeedForward, plan: Plan) -> float:
@@ -158,7 +180,8 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     if memory_plan.blocks < 2:
         raise MisfitError(
             f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {memory_plan.weights / GIB:.1f} GiB, "
-            f"activations {memory_plan.activations / GIB:.1f}, others {memory_plan.reserved / GIB:.1f} of "
+            f"activations {memory_plan.activations / GIB:.1f}, others "
+            f"{(memory_plan.reserved - memory_plan.uncounted) / GIB:.1f} of "
             f"{memory_plan.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
         )
     return memory_plan
@@ -170,7 +193,7 @@ def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
     cache_bytes = (memory_plan.pool.pages(longest) + 1) * memory_plan.block
     needed_bytes = memory_plan.weights + cache_bytes
     if plan.kernels != "sglang":  # its fraction is of what is free at the start, for weights and cache alone
-        needed_bytes += memory_plan.activations + memory_plan.reserved
+        needed_bytes += memory_plan.activations + memory_plan.reserved - memory_plan.uncounted
     return needed_bytes, needed_bytes - memory_plan.allowed
 
 
@@ -178,18 +201,31 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
     graphs = _GRAPHS if plan.cuda_graphs else 0
     started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
+    uncounted = _uncounted(plan, gpu, graphs)
     if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
         allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
         free = allowed - weights
     else:
         allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
-        free = allowed - weights - activations - started - graphs
+        free = allowed - weights - activations - (started + graphs - uncounted)
     states = state_bytes(model, plan, gpu, free)
     pages = pool_of(model, plan, gpu)
     blocks = plan.num_gpu_blocks
     if blocks is None:
         blocks = max((free - states) // pages.page_bytes, 0)
-    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, started + graphs + states, pages, blocks)
+    reserved = started + graphs + states
+    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, reserved, pages, blocks, uncounted)
+
+
+def _uncounted(plan: Plan, gpu: Gpu, graphs: int) -> int:
+    """Bytes that vLLM's V1 does not take off its share: the context at its first look, and the graphs of older ones.
+
+    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch.
+    """
+    if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
+        return 0
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _GRAPHS_COUNTED
+    return gpu.context_bytes + (graphs if is_older else 0)
 
 
 _MOST_BLOCKS = 20_000_000

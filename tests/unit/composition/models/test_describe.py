@@ -14,7 +14,10 @@ from presim.composition.models.describe import SHIPPED, describe, encode_shipped
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.serving.model import config_of, find, names
-from support.model_configs import PUBLISHED
+from support.adapted_configs import ADAPTED
+from support.model_configs import PUBLISHED as OF_TRANSFORMERS
+
+PUBLISHED = {**OF_TRANSFORMERS, **ADAPTED}
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4,
@@ -48,6 +51,12 @@ def test_a_published_model_has_the_parameters_of_its_card(name: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({**LLAMA, "architectures": ["InternVLChatModel"], "model_type": "internvl_chat"}, "has no part for its decoder"),
+    ({"architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl", "text_config": LLAMA},
+     "has no vision_config"),
+    ({**LLAMA, "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "num_experts": 8}, "has 8 experts"),
+    ({**MIXTRAL, "architectures": ["Grok1ForCausalLM"], "model_type": "grok", "residual_moe": True}, "residual_moe"),
+    ({**LLAMA, "architectures": ["ChatGLMModel"], "model_type": "chatglm", "vision_config": {"a": 1}}, "reads images"),
     ({**LLAMA, "architectures": ["FooForCausalLM"]}, "has the architecture FooForCausalLM, which transformers"),
     ({**LLAMA, "architectures": ["FooForCausalLM"], "auto_map": {"AutoModel": "foo.Foo"}}, "is never run"),
     ({"hidden_size": 64, "num_hidden_layers": 2}, "names neither an architecture nor a model type"),

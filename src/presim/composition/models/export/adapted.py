@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 
+from presim.composition.models.export import bailing, same_blocks
 from presim.composition.models.export.instances import configured, instantiated
 from presim.composition.models.export.refusal import Refusal
 
@@ -25,6 +28,7 @@ RENAMED = {
     "InternLM3ForCausalLM": "LlamaForCausalLM",
     "XverseForCausalLM": "LlamaForCausalLM",
     "AquilaForCausalLM": "LlamaForCausalLM",
+    "AquilaModel": "LlamaForCausalLM",
     "MiniMaxM3ForCausalLM": "MiniMaxM3VLForCausalLM",  # the text part alone
     "MiniMaxM3SparseForCausalLM": "MiniMaxM3VLForCausalLM",
 }
@@ -124,13 +128,22 @@ def _thinker(name: str) -> Callable[[dict[str, Any]], tuple[torch.nn.Module, Any
 
 
 MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
+    **same_blocks.MODELS,
+    **bailing.MODELS,
     "MiniMaxM1ForCausalLM": _minimax_m1,
     "MiniMaxText01ForCausalLM": _minimax_m1,
     "DeciLMForCausalLM": _nemotron_nas,
     "MiMoV2FlashForCausalLM": _mimo_v2,
     "MiMoV2ForCausalLM": _mimo_v2,
     "Step3p7FlashForCausalLM": _step3p7,
+    "Step3p5ForCausalLM": _step3p7,
     "Qwen2_5OmniModel": _thinker("Qwen2_5OmniThinker"),
     "Qwen2_5OmniForConditionalGeneration": _thinker("Qwen2_5OmniThinker"),
     "Qwen3OmniMoeForConditionalGeneration": _thinker("Qwen3OmniMoeThinker"),
 }
+
+
+def source(architecture: str) -> str:
+    """The code that reads the config of one of these architectures."""
+    holders = [module for module in (same_blocks, bailing) if architecture in module.MODELS]
+    return "".join(inspect.getsource(module) for module in holders) or inspect.getsource(sys.modules[__name__])

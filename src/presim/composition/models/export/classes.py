@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from transformers import CONFIG_MAPPING
 from transformers.generation.utils import GenerationMixin
 from transformers.models.auto import modeling_auto
 
-from presim.composition.models.export import adapted, keys, vllm_class
+from presim.composition.models.export import adapted, keys, vllm_class, with_encoders
 from presim.composition.models.export.instances import configured, instantiated, plain_config
 from presim.composition.models.export.refusal import Refusal
 
@@ -39,7 +38,9 @@ def build(raw: dict[str, Any]) -> Built:
     architecture = _architecture(raw)
     kind = str(raw.get("model_type", ""))
     if (make := adapted.MODELS.get(architecture)) is not None:
-        return _built(*make(plain_config(raw)), raw, architecture, inspect.getsource(adapted))
+        return _built(*make(plain_config(raw)), raw, architecture, adapted.source(architecture))
+    if architecture in with_encoders.ENCODERS:
+        return _with_encoder(raw, architecture)
     model_class = _class_of(architecture) if architecture else None
     config_class = CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else getattr(model_class, "config_class", None)
     if config_class is None or (architecture and model_class is None):
@@ -50,6 +51,16 @@ def build(raw: dict[str, Any]) -> Built:
         config_class = _fitting(model_class, config_class, architecture, kind)
     config = configured(config_class, raw)
     return _built(instantiated(model_class or _class_for(config, kind), config), config, raw, architecture)
+
+
+def _with_encoder(raw: dict[str, Any], architecture: str) -> Built:
+    """The text part by its own architecture, with its encoder."""
+    text = keys.text_part(raw)
+    if text is raw:
+        raise Refusal("has no part for its decoder (text_config, llm_config); give the config.json published with it")
+    built = build(dict(text))
+    with_encoders.add_encoder(built.model, plain_config(raw), architecture, built.config.hidden_size)
+    return dataclasses.replace(built, architecture=architecture)
 
 
 def _of_vllm(raw: dict[str, Any], architecture: str) -> Built:

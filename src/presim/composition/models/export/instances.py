@@ -26,13 +26,22 @@ def configured(config_class: Any, raw: dict[str, Any]) -> Any:
     """
     plain = plain_config(raw)
     keys.check_sizes(plain, config_class)
-    plain.pop("model_type", None)
-    try:
-        config = config_class.from_dict(plain)
-    except Exception as error:
-        raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
+    config = configured_part(config_class, plain)
+    config.get_text_config(decoder=True).allow_global_per_layer_attribute_access = True  # layers are read one by one
     _tie_as_text(config, plain)
     return config
+
+
+def configured_part(config_class: Any, plain: dict[str, Any]) -> Any:
+    """The class's config of a part, such as an encoder.
+
+    Raises:
+        Refusal: the class refuses it, with its own message.
+    """
+    try:
+        return config_class.from_dict({key: value for key, value in plain.items() if key != "model_type"})
+    except Exception as error:
+        raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
 
 
 def _tie_as_text(config: Any, plain: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ _USUAL = (  # sizes that few configs leave out
 _INSTEAD = {
     "num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types", "num_layers")
 }  # they say it, too
+_OTHER_NAMES = {"intermediate_size": ("ffn_hidden_size",), "vocab_size": ("padded_vocab_size",)}  # ChatGLM's
 _LARGEST = 1 << 31
 _MOST_LAYERS = 2000  # ten times as many as any published model has
 _COUNTS = re.compile(
@@ -147,7 +148,8 @@ def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
     """A sentence about sizes that the file leaves to the class."""
     text = config.get_text_config(decoder=True)
     aliases = getattr(type(text), "attribute_map", {})
-    names = [name for name in _USUAL if not {name, aliases.get(name, name)} & {*raw, *text_part(raw)}]
+    config_keys = {*raw, *text_part(raw)}
+    names = [name for name in _USUAL if not {name, aliases.get(name, name), *_OTHER_NAMES.get(name, ())} & config_keys]
     sizes = {name: getattr(text, name, None) for name in names}
     left_out = [f"{name} = {size:,}" for name, size in sizes.items() if isinstance(size, int) and size]
     if not left_out:

@@ -47,9 +47,15 @@ class Context:
     config: Any
     index: int
 
+    @property
+    def layer_config(self) -> Any:
+        """The config of the layer where layers differ in sizes (Step-3.5), else the decoder's."""
+        configs = getattr(self.config, "per_layer_config", None)
+        return configs[self.index] if configs else self.config
+
     def size(self, module: torch.nn.Module, *names: str, default: int | None = None) -> int:
         """The first number among a module's attributes and the config's keys."""
-        for holder in (module, self.config):
+        for holder in (module, self.layer_config):
             for name in names:
                 value = getattr(holder, name, None)
                 if isinstance(value, int) and not isinstance(value, bool):
@@ -131,7 +137,7 @@ def _named(names: set[str] | dict[str, Any], choices: Sequence[str]) -> str | No
 
 
 def _attention(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context: Context) -> Claim:
-    config = context.config
+    config = context.layer_config
     query_heads = context.size(config, "num_attention_heads", "n_head", "n_heads")
     head_dim = context.size(
         module, "head_dim", "head_size", "d_head", "attention_head_size", default=config.hidden_size // query_heads
