@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presim.errors import PresimError
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
+_INTERRUPTED = tuple(128 + number for number in interrupts.SIGNALS)
 VERBS = {
     "run": "Run a script on an emulated GPU and predict its performance on a cluster.",
     "import": "Import a profile of a real run as a job, to replay it on this or other hardware.",
@@ -143,6 +144,8 @@ def main(args: list[str] | None = None) -> None:
     progress.announce_verbs()
     compiled_loops.announce_with(lambda text: click.echo(f"presim: {text}", err=True))
     code = run(args)
+    if code in _INTERRUPTED:
+        compiled_loops.end_background()
     early_interrupt.until_exit()
     sys.exit(code)
 

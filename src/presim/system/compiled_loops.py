@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -106,6 +107,17 @@ def has_machine_code(modules: Sequence[types.ModuleType]) -> bool | None:
         return None
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
     return any(folder.glob(f"*.{name}-*.{python}*.nbi"))
+
+
+in_background: list[subprocess.Popen[bytes]] = []  # processes that compile a loop beside this one
+
+
+def end_background() -> None:
+    """End the processes of `in_background`: an interrupted verb leaves none behind."""
+    for compilation in in_background:
+        compilation.kill()
+        compilation.wait()
+    in_background.clear()
 
 
 def announce(text: str) -> None:

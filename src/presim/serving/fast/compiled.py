@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from presim.serving.fast import (
     tiers,
     windows,
 )
-from presim.system.compiled_loops import announce, compile_for_pointers, has_machine_code
+from presim.system.compiled_loops import announce, compile_for_pointers, has_machine_code, in_background
 
 _MODULES = (
     *(state, table, heap, tiers, pool, windows, queues, batch, loras, admission, sglang_prompts, sglang, policy),
@@ -47,8 +48,8 @@ FLOATS = frozenset(
 
 
 _IN_BACKGROUND = (
-    "compiling the serving scheduler for this CPU beside this verb, once, for a minute; meanwhile it runs uncompiled. "
-    "`presim doctor --prepare` compiles all loops ahead of time"
+    "compiling the serving scheduler for this CPU, once, for about a minute, beside and after this verb; meanwhile it "
+    "runs uncompiled. `presim doctor --prepare` compiles all loops ahead of time"
 )
 _NICE = 5  # niceness of the compilation: the verb that waits for no machine code goes first
 
@@ -70,15 +71,21 @@ def is_compiling() -> bool:
 
 @functools.cache
 def _compilation() -> subprocess.Popen[bytes] | None:
-    """The process that makes the machine code, which goes on after this one has ended; None if it is not needed."""
-    if has_machine_code(_MODULES) is not False:  # there is some, or none can be kept
+    """The process that makes the machine code, which goes on after this one has ended; None if it is not needed.
+
+    An interrupt of the verb ends it (`compiled_loops.end_background`). Processes of a pool compile for themselves.
+    """
+    is_in_pool = multiprocessing.parent_process() is not None
+    if is_in_pool or has_machine_code(_MODULES) is not False:  # there is some, or none can be kept
         return None
     announce(_IN_BACKGROUND)
     code = f"import os; os.nice({_NICE}); from {__name__} import compiled_run; compiled_run()"
     nothing = subprocess.DEVNULL
-    return subprocess.Popen(
+    compilation = subprocess.Popen(
         [sys.executable, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
     )
+    in_background.append(compilation)
+    return compilation
 
 
 def _empty(record: Any) -> Any:

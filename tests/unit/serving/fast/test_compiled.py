@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +22,17 @@ class Compiler:
         assert options["start_new_session"], "an interrupt of the verb must not end it"
         self.commands.append(command)
         self.answers = iter([None, None, 0, 0])
+        self.is_killed = False
 
     def poll(self) -> int | None:
         return next(self.answers)
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def wait(self) -> int:
+        assert self.is_killed
+        return -9
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +43,10 @@ def sentences(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(subprocess, "Popen", Compiler)
     monkeypatch.setattr(Compiler, "commands", [])
     compiled._compilation.cache_clear()
+    compiled_loops.in_background.clear()
     yield announced
     compiled._compilation.cache_clear()
+    compiled_loops.in_background.clear()
 
 
 def test_missing_machine_code_is_made_once_by_another_process(
@@ -46,9 +57,26 @@ def test_missing_machine_code_is_made_once_by_another_process(
     assert len(Compiler.commands) == 1
     assert "compiled_run()" in Compiler.commands[0][-1]
     assert sentences == [
-        "compiling the serving scheduler for this CPU beside this verb, once, for a minute; meanwhile it runs "
-        "uncompiled. `presim doctor --prepare` compiles all loops ahead of time"
+        "compiling the serving scheduler for this CPU, once, for about a minute, beside and after this verb; "
+        "meanwhile it runs uncompiled. `presim doctor --prepare` compiles all loops ahead of time"
     ]
+
+
+def test_an_interrupted_verb_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "has_machine_code", lambda modules: False)
+    assert compiled.is_compiling()
+    (compilation,) = compiled_loops.in_background
+    assert isinstance(compilation, Compiler)
+    compiled_loops.end_background()
+    assert compilation.is_killed
+    assert not compiled_loops.in_background
+
+
+def test_a_process_of_a_pool_compiles_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "has_machine_code", lambda modules: False)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a pool's")
+    assert not compiled.is_compiling()
+    assert Compiler.commands == []
 
 
 @pytest.mark.parametrize("kept", [True, None])
