@@ -197,8 +197,8 @@ def _auto_round(quantization: Mapping[str, Any], expert_type: str) -> Typed:
 
 def _unpacked(quantization: Mapping[str, Any], method: str) -> Typed:
     """Weights of few bits that are multiplied in 16: all modules' or some modules' alone, with bits by rules."""
-    others = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
-    _type_of_bits(others, method)
+    default_bits = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
+    _type_of_bits(default_bits, method)
     left_out, only = listed(quantization), only_listed(quantization)
 
     def typed(module: str) -> WeightType | None:
@@ -207,7 +207,7 @@ def _unpacked(quantization: Mapping[str, Any], method: str) -> Typed:
             return None
         if only and not any(matches(names, pattern) for pattern in only):
             return None
-        return _type_of_bits(bits_of(quantization, module, others), method)
+        return _type_of_bits(bits_of(quantization, module, default_bits), method)
 
     return typed
 

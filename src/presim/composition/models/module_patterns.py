@@ -67,8 +67,8 @@ def only_listed(quantization: Mapping[str, Any]) -> list[str]:
     return [str(name) for entry in entries for name in (entry if isinstance(entry, list) else [entry])]
 
 
-def bits_of(quantization: Mapping[str, Any], module: str, others: Any) -> Any:
-    """Bits of a module's weights: the first rule's that fits, 16 if it leaves the module out, or else ``others``.
+def bits_of(quantization: Mapping[str, Any], module: str, default_bits: Any) -> Any:
+    """Bits of a module's weights: the first rule's that fits, 16 if it leaves the module out, or else ``default_bits``.
 
     Rules: GPTQModel's ``dynamic`` (regular expressions; "-:" before one leaves modules out, "+:" or nothing does not)
     and AutoRound's ``extra_config`` (names or regular expressions).
@@ -76,12 +76,12 @@ def bits_of(quantization: Mapping[str, Any], module: str, others: Any) -> Any:
     names = names_of(module)
     for rule, entry in _mapping(quantization, "dynamic").items():
         if any(re.search(rule[2:] if rule[:2] in ("-:", "+:") else rule, name) for name in names):
-            return 16 if rule.startswith("-:") else entry.get("bits", others)
+            return 16 if rule.startswith("-:") else entry.get("bits", default_bits)
     rules = _mapping(quantization, "extra_config")
     for rule, entry in rules.items():
         if matches(names, rule) or ("*" in rule and any(re.search(rule, name) for name in names)):
-            return entry.get("bits", others)
-    return others
+            return entry.get("bits", default_bits)
+    return default_bits
 
 
 def _mapping(quantization: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
