@@ -13,6 +13,7 @@ import msgspec
 from presim.composition.graph.take import hub_config
 from presim.composition.models import checkpoint
 from presim.composition.models.describe import describe
+from presim.composition.models.description import Checkpoint
 from presim.composition.models.description import Model as Model
 from presim.composition.models.layers import Experts as Experts
 from presim.composition.models.layers import Indexer as Indexer
@@ -138,8 +139,22 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
     if quantization is not None and not isinstance(quantization, Mapping):
         raise InputError(f"the quantization_config of {name} is not a JSON object; give the published config.json")
     if quantization is None:
-        return _unless_named_so(model)
+        elsewhere = _quantised_elsewhere(config)
+        return msgspec.structs.replace(model, checkpoint=elsewhere) if elsewhere else _unless_named_so(model)
     return checkpoint.read(model, quantization, "quantization_config", str(config.get("expert_dtype") or ""))
+
+
+def _quantised_elsewhere(config: Mapping[str, Any]) -> Checkpoint | None:
+    """What says that weights are quantised where no engine reads it; None: nothing does."""
+    if isinstance(mlx := config.get("quantization"), Mapping) and "bits" in mlx:
+        problem = f"is quantised by MLX to {mlx['bits']} bits, which engines on GPUs do not load"
+        return Checkpoint(origin="quantization", problem=problem)
+    for key, part in config.items():
+        if isinstance(part, Mapping) and (types := part.get("quantization_config")):
+            method = types.get("quant_method") if isinstance(types, Mapping) else None
+            problem = f"is quantised by {method or 'an unnamed method'} in its {key}, where engines do not look for it"
+            return Checkpoint(origin=key, problem=problem)
+    return None
 
 
 def _unless_named_so(model: Model) -> Model:

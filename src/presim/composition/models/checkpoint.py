@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,27 +11,11 @@ import msgspec
 
 from presim.composition.models.description import Checkpoint, Model
 from presim.composition.models.layers import Layer, Weight, WeightType
+from presim.composition.models.module_patterns import bits_of, listed, matches, names_of, only_listed
 
 Typed = Callable[[str], WeightType | None]  # by a module's name; None: 16 bits
 
 _QUANTISED = ("mixer", "dense", "shared", "experts", "beside")
-_LISTS = (
-    "modules_to_not_convert",
-    "ignored_layers",
-    "ignore",
-    "exclude_modules",
-    "llm_int8_skip_modules",
-    "modules_to_not_quantize",
-)
-# Names under which checkpoints list a layer; a class in transformers may have another one.
-_PREFIXES = (
-    "model.layers", "model.language_model.layers", "language_model.model.layers", "language_model.layers",
-    "backbone.layers", "layers", "transformer.h",
-)  # fmt: skip
-_SPELLINGS = (  # of modules in transformers' classes, and in checkpoints whose tensors the classes rename
-    ("mlp.", "block_sparse_moe."), ("mlp.", "ffn."), ("self_attn.", "attn."), ("feed_forward.", "mlp."),
-    ("mlp.shared_experts.", "ffn.shared_experts."), ("mlp.experts.", "feed_forward.experts."),
-)  # fmt: skip
 # ModelOpt's names (its export module's QUANTIZATION_*)
 _MODELOPT: dict[str, WeightType] = {
     "FP8": "fp8",
@@ -50,6 +33,7 @@ _MODELOPT: dict[str, WeightType] = {
 }
 _NF4 = "Products of bitsandbytes' 4-bit weights are priced as those of GPTQ's."
 _MXFP8 = "Products of MXFP8 (factors for 32 elements) are priced as those of FP8 by blocks of 128."
+_LM_HEAD = "Its lm_head is quantised, too; it is taken as 16 bits."
 _PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
 _KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
 
@@ -64,8 +48,17 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
         return model
     try:
         typed, method = _typed(quantization, expert_type)
+        kinds, order = _typed_layers(model, typed)
     except UnknownTypes as unknown:
         return msgspec.structs.replace(model, checkpoint=Checkpoint(origin=file, problem=str(unknown)))
+    typed_model = msgspec.structs.replace(model, kinds=kinds, order=order)
+    notes = (*model.notes, *_approximations(quantization, method))
+    summary = msgspec.structs.replace(_summary(typed_model, method, file), cache=_cache(quantization, method))
+    return msgspec.structs.replace(typed_model, checkpoint=summary, notes=notes)
+
+
+def _typed_layers(model: Model, typed: Typed) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
+    """The kinds of layers with their types, and the kind of each layer."""
     kinds: dict[Layer, int] = {}
     order = []
     types_by_kind: dict[tuple[int, tuple[WeightType, ...]], int] = {}
@@ -79,10 +72,7 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
             )
             types_by_kind[kind, types] = kinds.setdefault(layer, len(kinds))
         order.append(types_by_kind[kind, types])
-    typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
-    notes = (*model.notes, *_approximations(quantization, method))
-    summary = msgspec.structs.replace(_summary(typed_model, method, file), cache=_cache(quantization, method))
-    return msgspec.structs.replace(typed_model, checkpoint=summary, notes=notes)
+    return tuple(kinds), tuple(order)
 
 
 def _cache(quantization: Mapping[str, Any], method: str) -> Literal["bf16", "fp8"]:
@@ -104,8 +94,13 @@ def _approximations(quantization: Mapping[str, Any], method: str) -> Iterator[st
         yield _NF4
     layers = quantization.get("quantized_layers")
     entries = [quantization, *(layers.values() if isinstance(layers, Mapping) else ())]
-    if any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
+    groups = quantization.get("config_groups")
+    weights = [group.get("weights") or {} for group in groups.values()] if isinstance(groups, Mapping) else []
+    of_groups = any((entry.get("num_bits"), entry.get("strategy")) == (8, "group") for entry in weights)
+    if of_groups or any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
         yield _MXFP8
+    if quantization.get("lm_head") is True:
+        yield _LM_HEAD
 
 
 def _summary(model: Model, method: str, file: str) -> Checkpoint:
@@ -149,39 +144,13 @@ def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, st
     return reader(quantization, expert_type), _PLAIN_NAMES.get(method, method).removesuffix("_marlin")
 
 
-def _names(module: str) -> tuple[str, ...]:
-    """Names that a checkpoint may give a module; stacked experts are those of the first one."""
-    index, _, name = module.partition(".")
-    parts = {name}
-    if match := re.fullmatch(r"(.*experts)\.(gate_up_proj|down_proj|up_proj|gate_proj)", name):
-        parts |= {match[1], f"{match[1]}.0.{match[2].replace('gate_up', 'gate')}"}
-    parts |= {part.replace(ours, theirs, 1) for part in tuple(parts) for ours, theirs in _SPELLINGS if ours in part}
-    return tuple(f"{prefix}.{index}.{part}" for prefix in _PREFIXES for part in parts)
-
-
-def _matches(names: tuple[str, ...], pattern: str) -> bool:
-    if pattern.startswith("re:"):
-        return any(re.match(pattern[3:], name) for name in names)
-    if "*" in pattern:
-        return any(fnmatch.fnmatchcase(name, form) for name in names for form in (pattern, f"{pattern}.*"))
-    return any(f".{pattern.strip('.')}." in f".{name}." for name in names)
-
-
-def _listed(quantization: Mapping[str, Any]) -> list[str]:
-    """Patterns of modules that stay in 16 bits."""
-    lists = [quantization.get(key) or [] for key in _LISTS]
-    dynamic = quantization.get("dynamic")  # GPTQModel: "-:" before a pattern leaves modules out
-    skipped = [f"re:.*{key[2:]}" for key in dynamic if key.startswith("-:")] if isinstance(dynamic, dict) else []
-    return [str(pattern) for patterns in lists if isinstance(patterns, list) for pattern in patterns] + skipped
-
-
 def _except(quantization: Mapping[str, Any], kind: WeightType, experts: WeightType | None = None) -> Typed:
     """One type for all modules, or another one for experts, but for those that the checkpoint leaves in 16 bits."""
-    patterns = _listed(quantization)
+    patterns = listed(quantization)
 
     def typed(module: str) -> WeightType | None:
-        names = _names(module)
-        if any(_matches(names, pattern) for pattern in patterns):
+        names = names_of(module)
+        if any(matches(names, pattern) for pattern in patterns):
             return None
         return experts if experts and _is_expert(module) else kind
 
@@ -200,19 +169,47 @@ def _fp8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     return _except(quantization, kind, experts)
 
 
-def _bits(quantization: Mapping[str, Any], method: str) -> WeightType:
-    bits = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
+def _type_of_bits(bits: object, method: str) -> WeightType | None:
+    """The type of weights that are unpacked to 16 bits; None: they are not quantised."""
+    if bits == 16 or bits == 32:
+        return None
     if bits not in (4, 8):
         raise UnknownTypes(f"is quantised by {method} to {bits} bits; presim prices 4 and 8")
     return "int4" if bits == 4 else "int8-only"
 
 
 def _awq(quantization: Mapping[str, Any], expert_type: str) -> Typed:
-    return _except(quantization, _bits(quantization, "AWQ"))
+    return _unpacked(quantization, "AWQ")
 
 
 def _gptq(quantization: Mapping[str, Any], expert_type: str) -> Typed:
-    return _except(quantization, _bits(quantization, "GPTQ"))
+    return _unpacked(quantization, "GPTQ")
+
+
+def _auto_round(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    kind, input_bits = str(quantization.get("data_type") or "int"), quantization.get("act_bits") or 16
+    if not kind.startswith("int") or input_bits not in (16, 32):
+        raise UnknownTypes(
+            f"is quantised by AutoRound to {kind} with inputs of {input_bits} bits; presim prices its int with 16"
+        )
+    return _unpacked(quantization, "AutoRound")
+
+
+def _unpacked(quantization: Mapping[str, Any], method: str) -> Typed:
+    """Weights of few bits that are multiplied in 16: all modules' or some modules' alone, with bits by rules."""
+    default_bits = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
+    _type_of_bits(default_bits, method)
+    left_out, only = listed(quantization), only_listed(quantization)
+
+    def typed(module: str) -> WeightType | None:
+        names = names_of(module)
+        if any(matches(names, pattern) for pattern in left_out):
+            return None
+        if only and not any(matches(names, pattern) for pattern in only):
+            return None
+        return _type_of_bits(bits_of(quantization, module, default_bits), method)
+
+    return typed
 
 
 def _mxfp4(quantization: Mapping[str, Any], expert_type: str) -> Typed:
@@ -249,7 +246,7 @@ def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     unlisted: WeightType | None = "fp8-block" if quantization.get("weight_block_size") else None
 
     def typed(module: str) -> WeightType | None:
-        for name in _names(module):
+        for name in names_of(module):
             for parent in (name, name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]):
                 if parent in kinds:
                     return kinds[parent]
@@ -259,6 +256,11 @@ def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
 
 
 def _compressed_tensors(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    sparsity = quantization.get("sparsity_config") or {}
+    if sparsity.get("format") not in (None, "dense"):
+        raise UnknownTypes(
+            f"has sparse weights ({sparsity['format']} in compressed-tensors), which presim does not price"
+        )
     groups = quantization.get("config_groups")
     if not isinstance(groups, dict) or not groups:
         raise UnknownTypes("has compressed-tensors without config_groups, which say the types of weights")
@@ -266,14 +268,14 @@ def _compressed_tensors(quantization: Mapping[str, Any], expert_type: str) -> Ty
         (group.get("targets") or ["Linear"], _group(group, str(quantization.get("format"))))
         for group in groups.values()
     ]
-    patterns = _listed(quantization)
+    patterns = listed(quantization)
 
     def typed(module: str) -> WeightType | None:
-        names = _names(module)
-        if any(_matches(names, pattern) for pattern in patterns):
+        names = names_of(module)
+        if any(matches(names, pattern) for pattern in patterns):
             return None
         by_name = [
-            kind for targets, kind in kinds if any(_matches(names, target) for target in targets if target != "Linear")
+            kind for targets, kind in kinds if any(matches(names, target) for target in targets if target != "Linear")
         ]
         by_class = [kind for targets, kind in kinds if "Linear" in targets]
         return next(iter([*by_name, *by_class]), None)
@@ -290,7 +292,7 @@ def _group(group: Mapping[str, Any], file_format: str) -> WeightType:
     if weights.get("sparsity") or "marlin-24" in file_format:
         raise UnknownTypes("has 2:4 sparse weights (marlin-24), which presim does not price")
     if (kind, bits) == ("float", 8):
-        return "int8-only" if not inputs else "fp8-block" if strategy == "block" else "fp8"
+        return "int8-only" if not inputs else "fp8-block" if strategy in ("block", "group") else "fp8"
     if (kind, bits) == ("float", 4):
         if weights.get("group_size") == 32:
             return "mxfp4"
@@ -310,8 +312,8 @@ _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
     "fbgemm_fp8": _fp8,
     "awq": _awq,
     "gptq": _gptq,
-    "auto-round": _gptq,
-    "auto_round": _gptq,
+    "auto-round": _auto_round,
+    "auto_round": _auto_round,
     "mxfp4": _mxfp4,
     "gpt_oss_mxfp4": _mxfp4,
     "bitsandbytes": _bitsandbytes,

@@ -13,7 +13,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.serving import weight_types
 from presim.serving.defaults import with_defaults
-from presim.serving.model import find
+from presim.serving.model import find, from_config
 from presim.serving.plan import Plan
 
 MOE = "qwen3-30b-a3b"
@@ -165,3 +165,111 @@ def test_a_checkpoint_says_how_keys_and_values_are_kept(quantization: dict[str, 
     assert with_defaults({"as_published": True}, model, gpu).cache == cache
     assert with_defaults({"as_published": True, "cache": "bf16"}, model, gpu).cache == "bf16"
     assert with_defaults({"as_published": False}, model, gpu).cache == "bf16"
+
+
+def types_of(model: Model, *parts: str) -> Counter[str]:
+    """Parameters of some parts of a model's layers by their type."""
+    types: Counter[str] = Counter()
+    for layer, count in model.counts():
+        for weight in layer.weights:
+            if weight.part in parts:
+                types[weight.stored] += count * weight.elements
+    return types
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*\\.self_attn\\..*": {"bits": 8, "group_size": 64}}},
+        {"quant_method": "gptq", "bits": 4, "dynamic": {".*self_attn.*": {"bits": 8}, "-:.*mlp.*q_proj": {}}},
+        {"quant_method": "auto-round", "bits": 4, "extra_config": {".*self_attn.*": {"bits": 8}}},
+    ],
+)
+def test_rules_for_some_modules_change_their_bits_alone(rules: dict[str, Any]) -> None:
+    model = checkpoint.read(find(DENSE), rules, "a test")
+    assert set(types_of(model, "mixer")) == {"int8-only"}
+    assert set(types_of(model, "dense")) == {"int4"}
+
+
+def test_auto_rounds_exact_names_stay_in_16_bits_in_their_layer_alone() -> None:
+    names = [f"model.language_model.layers.3.mlp.{name}_proj" for name in ("gate", "up", "down")]
+    extra = {name: {"bits": 16, "data_type": "fp"} for name in names}
+    rules = {"quant_method": "auto-round", "bits": 4, "data_type": "int", "extra_config": extra}
+    model = find(DENSE)
+    types = types_of(checkpoint.read(model, rules, "a test"), "dense")
+    assert types["bf16"] * model.layers == types.total()
+
+
+@pytest.mark.parametrize("entries", [["self_attn.o_proj"], [["self_attn.o_proj"]]])
+def test_modules_that_alone_are_quantised(entries: list[Any]) -> None:
+    rules = {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": entries}
+    model = checkpoint.read(find(DENSE), rules, "a test")
+    stored = {weight.name: weight.stored for layer, _ in model.counts() for weight in layer.weights}
+    assert [name for name, kind in stored.items() if kind == "int4"] == ["self_attn.o_proj.weight"]
+
+
+def test_experts_listed_by_mixtrals_names_have_their_types() -> None:
+    layers = {
+        f"language_model.model.layers.{layer}.block_sparse_moe.experts.{expert}.w{product}": {"quant_algo": "NVFP4"}
+        for layer in range(48)
+        for expert in range(2)
+        for product in (1, 2, 3)
+    }
+    model = checkpoint.read(find(MOE), modelopt("MIXED_PRECISION", quantized_layers=layers), "a test")
+    assert set(types_of(model, "experts")) == {"fp4"}
+    assert set(types_of(model, "mixer")) == {"bf16"}
+
+
+@pytest.mark.parametrize("prefix", ["thinker.model", "llm.model", "language_model.backbone"])
+def test_a_list_of_modules_fits_whatever_wraps_the_decoder(prefix: str) -> None:
+    rules = {"quant_method": "fp8", "ignored_layers": [f"{prefix}.layers.{layer}.self_attn" for layer in range(28)]}
+    model = checkpoint.read(find(DENSE), rules, "a test")
+    assert set(types_of(model, "mixer")) == {"bf16"}
+    assert set(types_of(model, "dense")) == {"fp8"}
+
+
+def test_an_encoders_layers_are_not_the_decoders() -> None:
+    rules = {"quant_method": "fp8", "ignored_layers": ["audio_tower.layers.0.self_attn", "talker.model.layers.0.mlp"]}
+    assert set(types_of(checkpoint.read(find(DENSE), rules, "a test"), "mixer", "dense")) == {"fp8"}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "reason"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {".*o_proj": {"bits": 3}}}, "to 3 bits"),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp", "act_bits": 4}, "mx_fp with inputs of 4 bits"),
+        ({"quant_method": "auto-round", "bits": 8, "data_type": "fp"}, "AutoRound to fp"),
+        (tensors(group(8, "int", True), sparsity_config={"format": "sparse-24-bitmask"}), "sparse-24-bitmask"),
+    ],
+)
+def test_types_of_some_modules_that_are_not_known_are_refused(quantization: dict[str, Any], reason: str) -> None:
+    assert reason in checkpoint.read(find(DENSE), quantization, "a test").checkpoint.problem
+
+
+def test_a_dense_sparsity_config_changes_nothing() -> None:
+    quantization = tensors(group(8, "int", True), sparsity_config={"format": "dense", "global_sparsity": 0.14})
+    assert checkpoint.read(find(DENSE), quantization, "a test").checkpoint.weights == "int8"
+
+
+def test_groups_of_fp8_are_priced_as_blocks_with_a_note() -> None:
+    model = checkpoint.read(find(DENSE), tensors(group(8, "float", True, strategy="group", group_size=32)), "a test")
+    assert model.checkpoint.weights == "fp8-block"
+    assert any("MXFP8" in note for note in model.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"quantization": {"bits": 4, "group_size": 64}}, "quantised by MLX to 4 bits"),
+        (
+            {"llm_config": {"quantization_config": {"quant_method": "awq", "bits": 4}}},
+            "quantised by awq in its llm_config",
+        ),
+    ],
+)
+def test_types_where_no_engine_looks_for_them_are_refused(
+    more: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = find(DENSE)
+    monkeypatch.setattr("presim.serving.model.describe", lambda config, name: dense)
+    assert reason in from_config(more, "a-model").checkpoint.problem
