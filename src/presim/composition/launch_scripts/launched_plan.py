@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -30,6 +29,27 @@ _SIZES = (
     ("--hidden-size", "hidden_size", "n_embd"),
     ("--num-attention-heads", "num_attention_heads", "n_head"),
     ("--num-experts", "num_local_experts", "num_experts", "n_routed_experts"),
+)
+_NOT_COMPARED = (  # change no time, or are written in several ways
+    *(
+        "architectures",
+        "vocab_size",
+        "max_position_embeddings",
+        "n_positions",
+        "rms_norm_eps",
+        "rope_theta",
+        "hidden_act",
+    ),
+    *(
+        "attn_pdrop",
+        "embd_pdrop",
+        "resid_pdrop",
+        "activation_function",
+        "scoring_func",
+        "topk_method",
+        "sliding_window",
+    ),
+    *("mlp_only_layers", "decoder_sparse_step", "norm_topk_prob", "routed_scaling_factor"),
 )
 _OTHERS = {
     ".toml": "torchtitan's options follow --framework torchtitan --framework-args, and a plan of presim's --plan",
@@ -110,15 +130,19 @@ def _left_out(arguments: Arguments, script: Script) -> list[str]:
 
 
 def _checked(model: str, arguments: Arguments) -> str:
-    """The model that the user named, whose sizes have to be the script's."""
-    with contextlib.suppress(InputError):
-        model_config(arguments)  # what it reads is understood, and the model's own
+    """The model that the user named, whose layers have to be the script's."""
     config = config_file(model)
     values = decode_json(read_bytes(config, "name another model"), dict[str, Any]) if config else {}
-    for option, *names in _SIZES:
-        size, said = next((values[name] for name in names if name in values), None), arguments.number(option)
-        if None not in (size, said) and size != said:
-            raise InputError(f"{model} has {names[0]} = {size}, and the launch {option} {said}; change one of them")
+    try:
+        described = model_config(arguments, vocabulary=values.get("vocab_size") or 1)
+    except InputError:  # layers that only MODEL describes
+        described = {name: arguments.number(option) for option, *names in _SIZES for name in names}
+    for name, size in described.items():
+        said = values.get(name)
+        if None in (size, said) or name in _NOT_COMPARED or {size, said} == {"llama", "mistral"}:
+            continue
+        if size != said:
+            raise InputError(f"{model} has {name} = {said}, and the launch {size}; change one of them")
     return model
 
 

@@ -19,8 +19,8 @@ _REFUSED = (
 )
 
 
-def model_config(arguments: Arguments) -> dict[str, Any]:
-    """The config of the model that the arguments describe, with Megatron's padded vocabulary.
+def model_config(arguments: Arguments, vocabulary: int | None = None) -> dict[str, Any]:
+    """The config of the model that the arguments describe. ``vocabulary``: None: Megatron's padded.
 
     Raises:
         InputError: a size is missing, or the layers are of no family that presim has.
@@ -31,7 +31,7 @@ def model_config(arguments: Arguments) -> dict[str, Any]:
         )
     layers, hidden = _needed(arguments, "--num-layers"), _needed(arguments, "--hidden-size")
     heads = _needed(arguments, "--num-attention-heads")
-    vocabulary = padded_vocabulary(arguments)
+    vocabulary = vocabulary or padded_vocabulary(arguments)
     arguments.has("--disable-bias-linear")
     positions = arguments.count("--max-position-embeddings", _needed(arguments, "--seq-length"))
     is_tied = not arguments.has("--untie-embeddings-and-output-weights")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,15 @@ def test_a_value_that_the_script_does_not_say_is_refused(tmp_path: Path) -> None
 
 
 def test_a_named_model_has_the_sizes_of_the_launch(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="llama3-8b has num_hidden_layers = 32, and the launch --num-layers 24"):
+    with pytest.raises(InputError, match="llama3-8b has hidden_size = 4096, and the launch 2048"):
         _read(tmp_path, model="llama3-8b")
+    own = json.loads(Path(_read(tmp_path).model).read_text()) | {"vocab_size": 777, "rope_theta": 5e5}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    launched = _read(tmp_path, model=str(tmp_path / "config.json"), without="--vocab-size 50000")
+    assert (launched.model, len(launched.notes)) == (str(tmp_path / "config.json"), 1)
+    (tmp_path / "config.json").write_text(json.dumps(own | {"intermediate_size": 5000}))
+    with pytest.raises(InputError, match="intermediate_size = 5000, and the launch 5632"):
+        _read(tmp_path, model=str(tmp_path / "config.json"))
 
 
 def test_other_files_are_refused_with_what_reads_them(tmp_path: Path) -> None:
