@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from presim.composition.launch_scripts.bash_compounds import ENDS, brace_end, branches_of, end_of, function_name
 from presim.composition.launch_scripts.bash_tokens import Token, tokens_of
 from presim.composition.launch_scripts.bash_values import MARK, Variables, without_unset
 from presim.errors import InputError
@@ -22,7 +22,6 @@ from presim.system.files import read_text
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "readonly", "declare", "typeset")
 _SHELLS = ("bash", "sh", "sbatch")
-_ENDS = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done"}
 _MOST_TURNS = 1000
 _COMPARISONS = {"-eq": "==", "-ne": "!=", "-gt": ">", "-lt": "<", "-ge": ">=", "-le": "<="}
 
@@ -53,56 +52,63 @@ class Script:
             self._run(tokens_of(text))
 
     def _run(self, tokens: Sequence[Token]) -> None:
-        at = 0
-        while at < len(tokens):
+        position = 0
+        while position < len(tokens):
             self.turns += 1
             if self.turns > 100 * _MOST_TURNS:
                 raise InputError("the script has loops that do not end without running it; write its command in a file")
-            token = tokens[at]
+            token = tokens[position]
             if token.is_operator and token.text != "(":
-                at += 1
-            elif token.text in _ENDS and not token.is_operator:
-                end = _end_of(tokens, at)
-                self._compound(token.text, tokens[at + 1 : end])
-                at = end + 1
-            elif (name := _function_name(tokens, at)) is not None:
-                start = next(place for place in range(at, len(tokens)) if tokens[place].text == "{")
-                end = _brace_end(tokens, start)
+                position += 1
+            elif token.text in ENDS and not token.is_operator:
+                end = end_of(tokens, position)
+                self._compound(token.text, tokens[position + 1 : end])
+                position = end + 1
+            elif (name := function_name(tokens, position)) is not None:
+                start = next(index for index in range(position, len(tokens)) if tokens[index].text == "{")
+                end = brace_end(tokens, start)
                 self.functions[name] = list(tokens[start + 1 : end])
-                at = end + 1
+                position = end + 1
             else:
-                at = self._list(tokens, at)
+                position = self._list(tokens, position)
 
-    def _list(self, tokens: Sequence[Token], at: int) -> int:
+    def _list(self, tokens: Sequence[Token], position: int) -> int:
         """A command, with those that follow it by ``&&`` and ``||``."""
         is_true: bool | None = True
         takes, operation = True, ""
         while True:
-            is_group = at < len(tokens) and tokens[at].text == "{"
-            end = _brace_end(tokens, at) + 1 if is_group else at
+            is_group = position < len(tokens) and tokens[position].text == "{"
+            end = brace_end(tokens, position) + 1 if is_group else position
             while end < len(tokens) and tokens[end].text not in ("&&", "||", ";", "\n", "&", ";;"):
                 end += 1
             if takes:
-                is_true = self._run(tokens[at + 1 : end - 1]) if is_group else self._command(tokens[at:end])
+                is_true = (
+                    self._group(tokens[position + 1 : end - 1]) if is_group else self._command(tokens[position:end])
+                )
             operation = tokens[end].text if end < len(tokens) else ""
             if operation not in ("&&", "||"):
                 return end + 1
             takes = is_true is not False if operation == "&&" else is_true is False
-            at = end + 1
-            while at < len(tokens) and tokens[at].text == "\n":
-                at += 1
+            position = end + 1
+            while position < len(tokens) and tokens[position].text == "\n":
+                position += 1
+
+    def _group(self, tokens: Sequence[Token]) -> bool | None:
+        """Follow the commands between braces; what they return is not known."""
+        self._run(tokens)
+        return None
 
     def _command(self, tokens: Sequence[Token]) -> bool | None:
         """Follow one command; what it returns, where that is known."""
         words: list[str] = []
-        for position, token in enumerate(tokens):
+        for token_index, token in enumerate(tokens):
             if token.items is not None:
                 self._set_array(token)
             elif token.is_operator:
                 if token.text in ("|", ">", ">>", "&>", "2>&1") and words:
                     break
                 if token.text in ("<<", "<<-") and words and words[0] in _SHELLS:
-                    self._run(tokens_of(self.variables.text(tokens[position + 1].text)))
+                    self._run(tokens_of(self.variables.text(tokens[token_index + 1].text)))
                     return True
             elif (not words or words[0] in _DECLARES) and (match := _ASSIGNMENT.fullmatch(token.text)):
                 self._assign(match)
@@ -145,14 +151,14 @@ class Script:
 
     def _program(self, words: list[str]) -> bool | None:
         """A program: a shell's own text is followed, and one of Python with options is the launch."""
-        inner = next((place for place, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), 0)
+        inner = next((index for index, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), 0)
         if inner and words[inner - 1 if inner else 0].startswith(("bash", "sh", "-")) and inner + 1 < len(words):
             self._run(tokens_of(words[inner + 1]))
             return None
         if words[0] in _SHELLS and (files := [word for word in words[1:] if (self.folder / word).is_file()]):
             self._run(tokens_of(read_text(self.folder / files[0], "correct the script")))
             return True
-        scripts = [place for place, word in enumerate(words) if word.endswith(".py") or word == "-m"]
+        scripts = [index for index, word in enumerate(words) if word.endswith(".py") or word == "-m"]
         if scripts and sum(word.startswith("--") for word in words[scripts[0] :]) > 3:
             self.launch = words
             raise _Stop
@@ -194,7 +200,7 @@ class Script:
             self._loop(kind, body)
 
     def _if(self, body: Sequence[Token]) -> None:
-        for keyword, condition, then in _branches(body):
+        for keyword, condition, then in branches_of(body):
             if keyword == "else" or self._holds(condition):
                 self._run(then)
                 return
@@ -202,14 +208,18 @@ class Script:
     def _holds(self, condition: Sequence[Token]) -> bool:
         is_true: bool | None = None
         start, operation = 0, ""
-        for position in range(len(condition) + 1):
-            is_end = position == len(condition)
-            if is_end or (condition[position].is_operator and condition[position].text in ("&&", "||", ";", "\n")):
-                part = [token for token in condition[start:position] if not token.is_operator or token.text != "("]
+        for token_index in range(len(condition) + 1):
+            is_end = token_index == len(condition)
+            if is_end or (
+                condition[token_index].is_operator and condition[token_index].text in ("&&", "||", ";", "\n")
+            ):
+                part = [token for token in condition[start:token_index] if not token.is_operator or token.text != "("]
                 if part and not (operation == "&&" and is_true is False) and not (operation == "||" and is_true):
                     is_true = self._condition(part)
-                operation = operation if is_end or condition[position].text in (";", "\n") else condition[position].text
-                start = position + 1
+                operation = (
+                    operation if is_end or condition[token_index].text in (";", "\n") else condition[token_index].text
+                )
+                start = token_index + 1
         return is_true is True
 
     def _condition(self, tokens: Sequence[Token]) -> bool | None:
@@ -223,26 +233,26 @@ class Script:
 
     def _case(self, body: Sequence[Token]) -> None:
         subject = without_unset(self.variables.text(body[0].text))
-        at = 2
-        while at < len(body):
-            while at < len(body) and body[at].is_operator:
-                at += 1
+        position = 2
+        while position < len(body):
+            while position < len(body) and body[position].is_operator:
+                position += 1
             patterns = []
-            while at < len(body) and body[at].text != ")":
-                if not body[at].is_operator:
-                    patterns.append(self.variables.text(body[at].text))
-                at += 1
-            end, depth = at, 0
+            while position < len(body) and body[position].text != ")":
+                if not body[position].is_operator:
+                    patterns.append(self.variables.text(body[position].text))
+                position += 1
+            end, depth = position, 0
             while end < len(body) and (depth or body[end].text != ";;"):
                 depth += (body[end].text == "case") - (body[end].text == "esac")
                 end += 1
             if any(fnmatch.fnmatchcase(subject, pattern) for pattern in patterns):
-                self._run(body[at + 1 : end])
+                self._run(body[position + 1 : end])
                 return
-            at = end + 1
+            position = end + 1
 
     def _loop(self, kind: str, body: Sequence[Token]) -> None:
-        start = next(place for place, token in enumerate(body) if token.text == "do" and not token.is_operator)
+        start = next(index for index, token in enumerate(body) if token.text == "do" and not token.is_operator)
         head, inner = body[:start], body[start + 1 :]
         if kind == "for":
             words = [
@@ -261,8 +271,8 @@ class Script:
         """What a test in brackets tells; None: only running would."""
         for joint, combine in (("||", any), ("-o", any), ("&&", all), ("-a", all)):
             if joint in words:
-                place = words.index(joint)
-                sides = [self._test(words[:place], text), self._test(words[place + 1 :], text)]
+                index = words.index(joint)
+                sides = [self._test(words[:index], text), self._test(words[index + 1 :], text)]
                 return None if None in sides else combine(bool(side) for side in sides)
         if words[:1] == ["!"]:
             told = self._test(words[1:], text)
@@ -280,53 +290,3 @@ class Script:
             told_text = self.variables.sum_of(f"({plain[0] or 0}) {_COMPARISONS[plain[1]]} ({plain[2] or 0})")
             return None if MARK.search(told_text) else told_text == "1"
         return None
-
-
-def _function_name(tokens: Sequence[Token], at: int) -> str | None:
-    texts = [token.text for token in tokens[at : at + 4]]
-    if texts[:1] == ["function"] and len(texts) > 1:
-        return texts[1]
-    return texts[0] if texts[1:3] == ["(", ")"] and not tokens[at].is_operator else None
-
-
-def _brace_end(tokens: Sequence[Token], start: int) -> int:
-    depth = 0
-    for position in range(start, len(tokens)):
-        depth += (tokens[position].text == "{") - (tokens[position].text == "}")
-        if not depth:
-            return position
-    raise InputError("the script has a function that does not end; correct it")
-
-
-def _end_of(tokens: Sequence[Token], start: int) -> int:
-    """Where a compound command ends; words such as ``done`` count only where a command begins."""
-    depth, begins = 0, True
-    for position in range(start, len(tokens)):
-        token = tokens[position]
-        if begins and not token.is_operator:
-            depth += (token.text in _ENDS) - (token.text in _ENDS.values())
-            if not depth:
-                return position
-        begins = token.is_operator or token.text in ("then", "do", "else", "{")
-    raise InputError(f"the script has an {tokens[start].text!r} that does not end; correct it")
-
-
-def _branches(body: Sequence[Token]) -> list[tuple[str, Sequence[Token], Sequence[Token]]]:
-    """Each branch of an ``if``: its keyword, condition and commands."""
-    cuts, depth, begins = [("if", -1)], 0, True
-    for position, token in enumerate(body):
-        if begins and not token.is_operator:
-            depth += (token.text in _ENDS) - (token.text in _ENDS.values())
-            if not depth and token.text in ("elif", "then", "else"):
-                cuts.append((token.text, position))
-        begins = token.is_operator or token.text in ("then", "do", "else", "elif", "{")
-    cuts.append(("", len(body)))
-    branches = []
-    for (keyword, start), (following, end) in itertools.pairwise(cuts):
-        if keyword == "then":
-            branches[-1] = (*branches[-1][:2], body[start + 1 : end])
-        elif keyword == "else":
-            branches.append((keyword, (), body[start + 1 : end]))
-        elif following:
-            branches.append((keyword, body[start + 1 : end], ()))
-    return branches

@@ -47,16 +47,16 @@ class _Scanner:
         self.documents: list[tuple[int, str, bool]] = []  # token to replace, delimiter, is literal
 
     def tokens(self) -> list[Token]:
-        found: list[Token] = []
+        tokens_so_far: list[Token] = []
         while (token := self._next()) is not None:
-            found.append(token)
+            tokens_so_far.append(token)
             if token.text in ("<<", "<<-") and token.is_operator:
-                self._announce_document(found)
+                self._announce_document(tokens_so_far)
             elif token.text == "\n" and token.is_operator:
                 for position, delimiter, is_literal in self.documents:
-                    found[position] = Token(self._document(delimiter, is_literal))
+                    tokens_so_far[position] = Token(self._document(delimiter, is_literal))
                 self.documents = []
-        return _with_tests_as_words(found)
+        return _with_tests_as_words(tokens_so_far)
 
     def _next(self) -> Token | None:
         while self.at < len(self.text) and self.text[self.at] in " \t":
@@ -137,15 +137,15 @@ class _Scanner:
             raise InputError("the script has a quote or bracket that is not closed; correct it")
         self.at += 1
 
-    def _announce_document(self, found: list[Token]) -> None:
+    def _announce_document(self, tokens_so_far: list[Token]) -> None:
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
         match = _HEREDOC.match(self.text, self.at)
         if match is None:
             return
         self.at = match.end()
-        self.documents.append((len(found), match[3], bool(match[1] or match[2])))
-        found.append(Token(""))
+        self.documents.append((len(tokens_so_far), match[3], bool(match[1] or match[2])))
+        tokens_so_far.append(Token(""))
 
     def _document(self, delimiter: str, is_literal: bool) -> str:
         lines: list[str] = []

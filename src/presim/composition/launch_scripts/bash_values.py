@@ -9,15 +9,14 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 MARK = re.compile("\0([^\0]*)\0")
 _UNSET = re.compile("\0\\$[^\0]*\0")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!]")
 _PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|\d+|[@*#])(?:\[([^\]]*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
-_OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: lambda one, two: int(one / two),
-    ast.Mod: operator.mod, ast.Pow: lambda one, two: one ** min(two, 64), ast.FloorDiv: operator.floordiv,
+_OPERATORS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.Div: lambda dividend, divisor: int(dividend / divisor),
     ast.Gt: operator.gt, ast.Lt: operator.lt, ast.GtE: operator.ge, ast.LtE: operator.le, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
@@ -44,57 +43,57 @@ class Variables:
     def expanded(self, raw: str) -> list[str]:
         """The words that a raw word becomes; an unquoted expansion is split at spaces."""
         parts: list[str] = [""]
-        is_word, at = False, 0
-        while at < len(raw):
-            letter = raw[at]
+        is_word, offset = False, 0
+        while offset < len(raw):
+            letter = raw[offset]
             if letter == "'":
-                end = raw.index("'", at + 1)
-                parts[-1] += raw[at + 1 : end]
-                is_word, at = True, end + 1
+                end = raw.index("'", offset + 1)
+                parts[-1] += raw[offset + 1 : end]
+                is_word, offset = True, end + 1
             elif letter == '"':
-                pieces, at = self._quoted(raw, at + 1)
+                pieces, offset = self._quoted(raw, offset + 1)
                 parts[-1] += pieces[0]
                 parts += pieces[1:]
                 is_word = True
             elif letter == "\0":
-                end = raw.index("\0", at + 1) + 1
-                parts[-1] += raw[at:end]
-                at = end
+                end = raw.index("\0", offset + 1) + 1
+                parts[-1] += raw[offset:end]
+                offset = end
             elif letter == "\\":
-                parts[-1] += raw[at + 1 : at + 2]
-                at += 2
+                parts[-1] += raw[offset + 1 : offset + 2]
+                offset += 2
             elif letter in "$`":
-                items, at = self._expansion(raw, at)
+                items, offset = self._expansion(raw, offset)
                 self._join(parts, " ".join(items))
             else:
                 parts[-1] += letter
-                at += 1
+                offset += 1
         return parts if is_word or len(parts) > 1 or parts[0] else []
 
     def text(self, raw: str) -> str:
         """The raw word as one text, as in an assignment."""
-        pieces, at = [], 0
-        while at < len(raw):
-            if raw[at] == "'":
-                end = raw.index("'", at + 1)
-                pieces.append(raw[at + 1 : end])
-                at = end + 1
-            elif raw[at] == '"':
-                items, at = self._quoted(raw, at + 1)
+        pieces, offset = [], 0
+        while offset < len(raw):
+            if raw[offset] == "'":
+                end = raw.index("'", offset + 1)
+                pieces.append(raw[offset + 1 : end])
+                offset = end + 1
+            elif raw[offset] == '"':
+                items, offset = self._quoted(raw, offset + 1)
                 pieces.append(" ".join(items))
-            elif raw[at] == "\0":
-                end = raw.index("\0", at + 1) + 1
-                pieces.append(raw[at:end])
-                at = end
-            elif raw[at] == "\\":
-                pieces.append(raw[at + 1 : at + 2])
-                at += 2
-            elif raw[at] in "$`":
-                items, at = self._expansion(raw, at)
+            elif raw[offset] == "\0":
+                end = raw.index("\0", offset + 1) + 1
+                pieces.append(raw[offset:end])
+                offset = end
+            elif raw[offset] == "\\":
+                pieces.append(raw[offset + 1 : offset + 2])
+                offset += 2
+            elif raw[offset] in "$`":
+                items, offset = self._expansion(raw, offset)
                 pieces.append(" ".join(items))
             else:
-                pieces.append(raw[at])
-                at += 1
+                pieces.append(raw[offset])
+                offset += 1
         return "".join(pieces)
 
     @staticmethod
@@ -106,40 +105,42 @@ class Variables:
         if len(parts) > 1:
             parts[:-1] = [part for part in parts[:-1] if part]
 
-    def _quoted(self, raw: str, at: int) -> tuple[list[str], int]:
+    def _quoted(self, raw: str, offset: int) -> tuple[list[str], int]:
         pieces = [""]
-        while raw[at] != '"':
-            if raw[at] == "\\" and raw[at + 1] in _LITERAL:
-                pieces[-1] += raw[at + 1]
-                at += 2
-            elif raw[at] in "$`":
-                start = at
-                items, at = self._expansion(raw, at)
-                is_list = (raw.startswith("${", start) and raw[start:at].endswith("[@]}")) or raw[start:at] == "$@"
+        while raw[offset] != '"':
+            if raw[offset] == "\\" and raw[offset + 1] in _LITERAL:
+                pieces[-1] += raw[offset + 1]
+                offset += 2
+            elif raw[offset] in "$`":
+                start = offset
+                items, offset = self._expansion(raw, offset)
+                is_list = (raw.startswith("${", start) and raw[start:offset].endswith("[@]}")) or raw[
+                    start:offset
+                ] == "$@"
                 texts = items if is_list else [" ".join(items)]
                 pieces[-1] += texts[0] if texts else ""
                 pieces += texts[1:]
             else:
-                pieces[-1] += raw[at]
-                at += 1
-        return pieces, at + 1
+                pieces[-1] += raw[offset]
+                offset += 1
+        return pieces, offset + 1
 
-    def _expansion(self, raw: str, at: int) -> tuple[list[str], int]:
+    def _expansion(self, raw: str, offset: int) -> tuple[list[str], int]:
         """The items of an expansion, and where it ends."""
-        if raw[at] == "`":
-            end = raw.index("`", at + 1)
-            return [mark(raw[at : end + 1])], end + 1
-        if raw.startswith("$((", at):
-            end = _closing(raw, at + 1)
-            return [self.sum_of(raw[at + 3 : end - 2])], end
-        if raw.startswith("$(", at):
-            end = _closing(raw, at + 1)
-            return [mark(raw[at:end])], end
-        if raw.startswith("${", at):
-            end = _closing(raw, at + 1)
-            return self._parameter(raw[at + 2 : end - 1]), end
-        match = _NAME.match(raw, at + 1)
-        return (self._items(match[0]), match.end()) if match else (["$"], at + 1)
+        if raw[offset] == "`":
+            end = raw.index("`", offset + 1)
+            return [mark(raw[offset : end + 1])], end + 1
+        if raw.startswith("$((", offset):
+            end = _closing(raw, offset + 1)
+            return [self.sum_of(raw[offset + 3 : end - 2])], end
+        if raw.startswith("$(", offset):
+            end = _closing(raw, offset + 1)
+            return [mark(raw[offset:end])], end
+        if raw.startswith("${", offset):
+            end = _closing(raw, offset + 1)
+            return self._parameter(raw[offset + 2 : end - 1]), end
+        match = _NAME.match(raw, offset + 1)
+        return (self._items(match[0]), match.end()) if match else (["$"], offset + 1)
 
     def _items(self, name: str) -> list[str]:
         if name in ("@", "*"):
@@ -185,9 +186,9 @@ class Variables:
 
 def _as_python(text: str) -> str:
     """Bash's ``c ? a : b``, ``&&`` and ``||`` as Python has them."""
-    condition, question, rest = text.partition("?")
+    condition, question, remainder = text.partition("?")
     if question:
-        then, _, other = rest.partition(":")
+        then, _, other = remainder.partition(":")
         text = f"({then}) if ({condition}) else ({other})"
     return text.replace("&&", " and ").replace("||", " or ")
 
@@ -209,11 +210,11 @@ def _value(node: ast.expr) -> int:
     raise ValueError("no sum of whole numbers")
 
 
-def _closing(raw: str, at: int) -> int:
+def _closing(raw: str, offset: int) -> int:
     """Where the bracket at a position ends."""
-    opening, depth = raw[at], 0
+    opening, depth = raw[offset], 0
     closing = {"(": ")", "{": "}"}[opening]
-    for position in range(at, len(raw)):
+    for position in range(offset, len(raw)):
         depth += (raw[position] == opening) - (raw[position] == closing)
         if not depth:
             return position + 1

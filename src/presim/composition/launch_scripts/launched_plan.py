@@ -121,8 +121,8 @@ def _program(words: list[str]) -> str:
 def _left_out(arguments: Arguments, script: Script) -> list[str]:
     notes = []
     if names := unread(arguments):
-        rest = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
-        notes.append(f"Arguments that are not understood, and left out: {', '.join(names[:_MOST_NAMED])}{rest}.")
+        others_text = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
+        notes.append(f"Arguments that are not understood, and left out: {', '.join(names[:_MOST_NAMED])}{others_text}.")
     if script.undecided:
         conditions = MARK.sub(r"\1", "; ".join(script.undecided[:_MOST_NAMED]))
         notes.append(f"Only running the script would tell, and counted as false: {conditions}.")
@@ -138,11 +138,11 @@ def _checked(model: str, arguments: Arguments) -> str:
     except InputError:  # layers that only MODEL describes
         described = {name: arguments.number(option) for option, *names in _SIZES for name in names}
     for name, size in described.items():
-        said = values.get(name)
-        if None in (size, said) or name in _NOT_COMPARED or {size, said} == {"llama", "mistral"}:
+        model_size = values.get(name)
+        if None in (size, model_size) or name in _NOT_COMPARED or {size, model_size} == {"llama", "mistral"}:
             continue
-        if size != said:
-            raise InputError(f"{model} has {name} = {said}, and the launch {size}; change one of them")
+        if size != model_size:
+            raise InputError(f"{model} has {name} = {model_size}, and the launch {size}; change one of them")
     return model
 
 

@@ -87,17 +87,17 @@ class Launch:
 
 def launch_of(words: Sequence[str], sizes: Sequence[str] = ()) -> Launch:
     """Divide a launch into its launcher's options and those of the program. ``sizes``: options of ``#SBATCH`` lines."""
-    start = next(place for place, word in enumerate(words) if word.endswith(".py"))
+    start = next(position for position, word in enumerate(words) if word.endswith(".py"))
     launcher = [*sizes, *words[:start]]
     return Launch(Arguments(words[start + 1 :]), _size(launcher, _NODES), _size(launcher, _PER_NODE))
 
 
 def _size(words: Sequence[str], names: Sequence[str]) -> int | None:
     size = None
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") in names:
-            value = value if equals else words[place + 1] if place + 1 < len(words) else ""
+            value = value if equals else words[position + 1] if position + 1 < len(words) else ""
             number = re.fullmatch(r"(?:\d+:)?(\d+)", value)
             size = int(number[1]) if number else size
     return size

@@ -133,18 +133,18 @@ def _family(arguments: Arguments, config: dict[str, Any]) -> dict[str, Any]:
                 "the launch has shared experts or biases of queries beside grouped queries, which no family here has; "
                 "name MODEL before --from"
             )
-        chosen, size = arguments.count("--moe-router-topk", 2), arguments.number("--moe-ffn-hidden-size")
+        top_k, size = arguments.count("--moe-router-topk", 2), arguments.number("--moe-ffn-hidden-size")
         if dense := dense_layers(arguments, config["num_hidden_layers"]):
             raise InputError(f"the launch has {dense} dense layers before experts; name MODEL before --from")
         if has_norm:
             return {
                 "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": experts,
-                "num_experts_per_tok": chosen, "moe_intermediate_size": size or config["intermediate_size"],
+                "num_experts_per_tok": top_k, "moe_intermediate_size": size or config["intermediate_size"],
                 "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
             }  # fmt: skip
         return {
             "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": experts,
-            "num_experts_per_tok": chosen, "intermediate_size": size or config["intermediate_size"],
+            "num_experts_per_tok": top_k, "intermediate_size": size or config["intermediate_size"],
             "sliding_window": None,
         }  # fmt: skip
     name = "qwen3" if has_norm else "qwen2" if has_bias else "llama"
@@ -161,9 +161,14 @@ def dense_layers(arguments: Arguments, layers: int) -> int:
     pattern = (arguments.text("--moe-layer-freq") or "1").replace(" ", "").strip("()")
     if pattern == "1" or pattern == f"[1]*{layers}":
         return 0
-    first, plus, rest = pattern.partition("+")
-    if plus and first.startswith("[0]*") and first[4:].isdigit() and rest == f"[1]*{layers - int(first[4:])}":
-        return int(first[4:])
+    dense_part, plus, expert_part = pattern.partition("+")
+    if (
+        plus
+        and dense_part.startswith("[0]*")
+        and dense_part[4:].isdigit()
+        and expert_part == f"[1]*{layers - int(dense_part[4:])}"
+    ):
+        return int(dense_part[4:])
     raise InputError(
         f"--moe-layer-freq {pattern} is not understood for {layers} layers; presim reads ([0]*D+[1]*E) with D + E = "
         f"{layers}: name MODEL before --from"

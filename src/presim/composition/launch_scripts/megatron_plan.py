@@ -143,30 +143,32 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
     Raises:
         InputError: a value is missing.
     """
-    found = [f"model.{_field(name)}={value}" for name in _MODEL_VALUES if (value := arguments.text(name)) is not None]
-    found += [
+    settings = [
+        f"model.{_field(name)}={value}" for name in _MODEL_VALUES if (value := arguments.text(name)) is not None
+    ]
+    settings += [
         f"{_NOT_MODEL.get(name, f'model.{_field(name)}')}=true" for name in _MODEL_SWITCHES if arguments.has(name)
     ]
     for name, field in _RENAMED.items():
         if arguments.has(name):
-            found.append(f"{field}={arguments.text(name) if arguments.values[name] else 'true'}")
+            settings.append(f"{field}={arguments.text(name) if arguments.values[name] else 'true'}")
     if arguments.has("--overlap-param-gather") is not fields["overlap"] and fields["data_style"] == "zero1":
         value = "true" if arguments.has("--overlap-param-gather") else "false"
-        found += [f"{group}.overlap_param_gather={value}" for group in ("ddp", "comm_overlap")]
+        settings += [f"{group}.overlap_param_gather={value}" for group in ("ddp", "comm_overlap")]
     if not arguments.has("--cross-entropy-loss-fusion"):
-        found.append("model.cross_entropy_loss_fusion=false")
+        settings.append("model.cross_entropy_loss_fusion=false")
     elif not arguments.text("--cross-entropy-fusion-impl"):
-        found.append("model.cross_entropy_fusion_impl=native")
+        settings.append("model.cross_entropy_fusion_impl=native")
     if arguments.has("--no-rope-fusion"):
-        found.append("model.apply_rope_fusion=false")
+        settings.append("model.apply_rope_fusion=false")
     if arguments.has("--no-gradient-accumulation-fusion"):
-        found.append("model.gradient_accumulation_fusion=false")
+        settings.append("model.gradient_accumulation_fusion=false")
     if fields["sequence_parallel"]:
-        found.append(f"model.tp_comm_overlap={str(arguments.has('--tp-comm-overlap')).lower()}")
+        settings.append(f"model.tp_comm_overlap={str(arguments.has('--tp-comm-overlap')).lower()}")
     if arguments.has("--grad-reduce-in-bf16"):
-        found += ["ddp.grad_reduce_in_fp32=false", "mixed_precision.grad_reduce_in_fp32=false"]
+        settings += ["ddp.grad_reduce_in_fp32=false", "mixed_precision.grad_reduce_in_fp32=false"]
     arguments.taken |= {"--tp-comm-overlap", "--sequence-parallel"}
-    return [*found, *_recomputation(arguments)]
+    return [*settings, *_recomputation(arguments)]
 
 
 def _recomputation(arguments: Arguments) -> list[str]:
@@ -175,12 +177,12 @@ def _recomputation(arguments: Arguments) -> list[str]:
     granularity = granularity or ("full" if any(old_names) else None)
     if granularity is None:
         return []
-    found = [f"model.recompute_granularity={granularity}"]
+    settings = [f"model.recompute_granularity={granularity}"]
     modules = arguments.words("--recompute-modules")
     if granularity == "selective":
-        return [*found, f"model.recompute_modules=[{','.join(modules or ['core_attn'])}]"]
+        return [*settings, f"model.recompute_modules=[{','.join(modules or ['core_attn'])}]"]
     method, layers = arguments.text("--recompute-method"), arguments.number("--recompute-num-layers")
-    return [*found, f"model.recompute_method={method or 'uniform'}", f"model.recompute_num_layers={layers or 1}"]
+    return [*settings, f"model.recompute_method={method or 'uniform'}", f"model.recompute_num_layers={layers or 1}"]
 
 
 def unread(arguments: Arguments) -> list[str]:
@@ -189,10 +191,10 @@ def unread(arguments: Arguments) -> list[str]:
     Raises:
         InputError: one looks like a slip of an option that counts.
     """
-    known = sorted(arguments.taken)
+    understood_names = sorted(arguments.taken)
     names = [name for name in arguments.rest() if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NO_EFFECT)]
     for name in names:
-        if (alike := difflib.get_close_matches(name, known, 1, _ALIKE)) and alike[0] not in arguments.values:
+        if (alike := difflib.get_close_matches(name, understood_names, 1, _ALIKE)) and alike[0] not in arguments.values:
             raise InputError(f"Megatron has no option {name}; did you mean {alike[0]}?")
     return names
 
