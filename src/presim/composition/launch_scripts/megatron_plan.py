@@ -165,8 +165,12 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
         settings.append("model.gradient_accumulation_fusion=false")
     if fields["sequence_parallel"]:
         settings.append(f"model.tp_comm_overlap={str(arguments.has('--tp-comm-overlap')).lower()}")
-    if arguments.has("--grad-reduce-in-bf16"):
-        settings += ["ddp.grad_reduce_in_fp32=false", "mixed_precision.grad_reduce_in_fp32=false"]
+    reduces_in_fp32 = str(not arguments.has("--grad-reduce-in-bf16")).lower()
+    settings += [f"{group}.grad_reduce_in_fp32={reduces_in_fp32}" for group in ("ddp", "mixed_precision")]
+    if arguments.has("--fp8-format") and not arguments.has("--fp8-param-gather"):
+        settings.append("mixed_precision.fp8_param_gather=false")  # Bridge's recipes gather parameters in FP8
+    if not arguments.has("--cuda-graph-impl"):
+        settings += ["model.cuda_graph_impl=none", "model.cuda_graph_scope=[]"]  # as without Bridge's recipe
     arguments.taken |= {"--tp-comm-overlap", "--sequence-parallel"}
     return [*settings, *_recomputation(arguments)]
 

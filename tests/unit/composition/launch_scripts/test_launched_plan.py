@@ -77,6 +77,9 @@ def test_a_launch_with_latent_attention_and_experts(tmp_path: Path) -> None:
         (" --decoder-first-pipeline-num-layers 10", "model.num_layers_in_first_pipeline_stage=10"),
         (" --tp-comm-overlap", "model.tp_comm_overlap=true"),
         (" --grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32=false"),
+        ("", "mixed_precision.grad_reduce_in_fp32=true"),
+        ("", "model.cuda_graph_impl=none"),
+        (" --fp8-format hybrid", "mixed_precision.fp8_param_gather=false"),
         (" --no-rope-fusion", "model.apply_rope_fusion=false"),
     ],
 )
