@@ -22,7 +22,7 @@ _DTYPE = "bfloat16"  # of composed graphs
 
 
 @click.command("compose", cls=Verb)
-@click.argument("model", shell_complete=completion.trained_models)
+@click.argument("model", required=False, shell_complete=completion.trained_models)
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")
 @value_options
@@ -63,13 +63,20 @@ _DTYPE = "bfloat16"  # of composed graphs
     "ddp.average_in_collective=false, or a YAML file of it; options of torchtitan's trainer or `accelerate launch`; "
     "fields of DeepSpeed's configuration, as zero_optimization.stage=2, or its JSON file.",
 )
+@click.option(
+    "--from",
+    "launch",
+    metavar="'SCRIPT …'",
+    help="Megatron-LM's launch script, with its arguments and NAME=VALUE before it, as in a shell: model, plan, "
+    "precision and cluster are read from it, not run. Options override it.",
+)
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
 @click.option("--save", metavar="DIR", help="Save the composed trace for `presim simulate`.")
 @engine_options
 @output_options
 def command(
-    model: str,
+    model: str | None,
     plan_file: str | None,
     dtype: str | None,
     like: str | None,
@@ -78,6 +85,7 @@ def command(
     framework: str,
     precision: str | None,
     framework_args: str | None,
+    launch: str | None,
     **options: Any,
 ) -> int:
     """Predict the training of MODEL from a parallelism plan, without running a program.
@@ -88,6 +96,8 @@ def command(
 
     A framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of each kind, and the
     rest of the step is repeated from them. The capture is kept for the next call.
+
+    With --from, MODEL may be left out: the script's sizes are the model.
     """
     from presim.composition.plan import Plan, named_fields, read_plan
     from presim.evaluation.options import EvaluationOptions
@@ -97,6 +107,15 @@ def command(
     fields = [field.name for field in _fields(Plan)]
     plan_fields = {name: options.pop(name) for name in fields if name in options}
     plan_fields = {name: value for name, value in plan_fields.items() if value is not None and value != ()}
+    program: dict[str, Any] = {"framework": framework, "precision": precision, "dtype": dtype}
+    program["overrides"] = _words(framework_args)
+    if launch is not None:
+        _check_launch(framework, like, plan_file, dtype)
+        model = _read_launch(launch, model, plan_fields, options, program)
+        for line in program["notes"] if not outputs.quiet else ():
+            click.echo(line, err=True)
+    if model is None:
+        raise click.MissingParameter(param_hint="'MODEL'", param_type="argument")
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
@@ -104,11 +123,39 @@ def command(
         _check_like(framework, {"--precision": precision, "--framework-args": framework_args})
         return _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
     plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
-    program = {"framework": framework, "precision": precision, "overrides": _words(framework_args), "dtype": dtype}
     code = _deliver_plan(outputs, model, plan, set_fields, evaluated, program, save)
     if folder is not None:
         _write(model, plan, evaluated, folder)
     return code
+
+
+def _read_launch(
+    launch: str, model: str | None, plan_fields: dict[str, Any], options: dict[str, Any], program: dict[str, Any]
+) -> str:
+    """Add what a launch script says to plan, cluster and program, where no option does; returns the model."""
+    from presim.composition.launch_scripts.launched_plan import read_launch
+
+    launched = read_launch(launch, model)
+    for name, value in launched.fields.items():
+        plan_fields.setdefault(name, value)
+    if not any(options.get(name) for name in ("nodes", "world_size", "cluster")):
+        options["nodes"], options["gpus_per_node"] = launched.nodes, options["gpus_per_node"] or launched.gpus_per_node
+    program["framework"] = "megatron"
+    program["precision"] = program["precision"] or launched.precision
+    program["overrides"] = [*launched.overrides, *program["overrides"]]
+    program["notes"] = launched.notes
+    return launched.model
+
+
+def _check_launch(framework: str, like: str | None, plan_file: str | None, dtype: str | None) -> None:
+    from presim.errors import InputError
+
+    contradictions = {"--like": like, "--plan": plan_file, "--dtype": dtype}
+    named = [name for name, value in contradictions.items() if value is not None]
+    if framework not in ("auto", "megatron"):
+        named.append(f"--framework {framework}")
+    if named:
+        raise InputError(f"--from reads the plan of a Megatron launch, which {named[0]} contradicts: leave one out")
 
 
 def _deliver_comparison(

@@ -38,12 +38,14 @@ def capture_plan_and_evaluate(
     overrides: Sequence[str] = (),
     extends: bool = True,
     save: str | os.PathLike[str] | None = None,
+    notes: Sequence[str] = (),
     progress: Progress = lambda text: None,
 ) -> Evaluation:
     """Capture a framework with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
     ``named_fields``, ``overrides``: see `presim.composition.frameworks.megatron.plan_run` and
     `presim.composition.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
+    ``notes``: sentences for the result, before those of the capture.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
@@ -66,7 +68,7 @@ def capture_plan_and_evaluate(
         run, captured = capture_launched(run_of, plan, target, progress, extends=extends)
     manifest = captured.job.manifest
     traces = [_titled(trace, model, run) for trace in captured.traces]
-    notes = [*run.notes, *captured.notes, *manifest.notes]
+    notes = [*notes, *run.notes, *captured.notes, *manifest.notes]
     if captured.is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]

@@ -30,13 +30,15 @@ def predict_plan(
     overrides: Sequence[str] = (),
     dtype: str | None = None,
     save: str | os.PathLike[str] | None = None,
+    notes: Sequence[str] = (),
     progress: Progress = lambda text: None,
 ) -> Evaluation:
     """Evaluate a plan as a framework runs it, or as the eager layers of a model's graph.
 
     ``framework``: one of `presim.composition.frameworks.choose.FRAMEWORKS`, ``eager``, or ``auto``: the one that the
     plan needs. If ``auto`` finds that it cannot run the plan, eager layers answer, and a note says why.
-    ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16.
+    ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16. ``notes``:
+    sentences for the result, before others.
 
     Raises:
         InputError: the model or the plan cannot be, or an option is of the other way to answer.
@@ -45,7 +47,6 @@ def predict_plan(
     from presim.composition.frameworks.choose import EAGER
 
     needed = _framework(plan, named_fields, framework, precision, overrides, dtype)
-    notes: list[str] = []
     if needed != EAGER:
         try:
             return capture_plan_and_evaluate(
@@ -57,13 +58,14 @@ def predict_plan(
                 precision=precision or "bf16",
                 overrides=overrides,
                 save=save,
+                notes=notes,
                 progress=progress,
             )
         except (InputError, CaptureError) as refusal:
             if framework != AUTO or precision is not None or overrides:
                 raise
             reason = str(refusal).partition(";")[0]  # without what to do next
-            notes = [f"Composed from eager layers, because Megatron cannot run this plan here: {reason}."]
+            notes = [*notes, f"Composed from eager layers, because Megatron cannot run this plan here: {reason}."]
             progress("composing eager layers instead")
     return compose_and_evaluate(model, plan, options, dtype=dtype or "bfloat16", save=save, notes=notes)
 

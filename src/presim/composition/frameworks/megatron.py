@@ -25,6 +25,7 @@ PRECISIONS = {  # as Bridge's mixed-precision settings are called
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
+_TENSOR_OVERLAP = "model.tp_comm_overlap="
 NO_GRAPHS = ("model.cuda_graph_impl=none", "model.cuda_graph_scope=[]")
 _PACKAGES = ("megatron-bridge", "megatron-core", "transformer_engine")
 _TAKEN = {  # fields of a plan that become arguments
@@ -114,11 +115,14 @@ def plan_run(
         *_graph_overrides(settings),
         *settings,
         *("--mixed-precision", PRECISIONS[precision]),
-        *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
+        *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields, overrides) else ()),
         *(("--grouped-mlp",) if recipe is not None and recipe.groups_mlp(overrides) else ()),
     )
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
-    notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, recipe_settings, overrides))
+    notes = (
+        *_notes(plan, named_fields, versions, precision, overrides),
+        *_recipe_notes(recipe, recipe_settings, overrides),
+    )
     steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
     is_whole_graph = recipe is not None and recipe.is_whole_graph(overrides)
     has_recipe_graphs = bool(_graph_overrides(settings)) and not _graph_overrides(overrides)
@@ -216,9 +220,14 @@ def fewest_repeating(plan: Plan) -> int:
     return max(4, 5 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1)
 
 
-def _overlaps_tensor(plan: Plan, named_fields: Collection[str]) -> bool:
-    """Bridge's performance recipes overlap tensor parallelism's exchanges wherever sequences are parallel."""
-    return plan.tensor > 1 and _is_sequence_parallel(plan, named_fields) and plan.overlap
+def _overlaps_tensor(plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> bool:
+    """Whether tensor parallelism's exchanges run beside products.
+
+    Bridge's performance recipes do so wherever sequences are parallel. A user's field can say that they do not, or that
+    they do without the overlap of gradients.
+    """
+    settings = [override.partition("=")[2] == "true" for override in overrides if override.startswith(_TENSOR_OVERLAP)]
+    return _is_sequence_parallel(plan, named_fields) and (settings[-1] if settings else plan.overlap)
 
 
 def _is_sequence_parallel(plan: Plan, named_fields: Collection[str]) -> bool:
@@ -282,14 +291,25 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _notes(plan: Plan, named_fields: Collection[str], versions: Mapping[str, str], precision: str) -> tuple[str, ...]:
+def _notes(
+    plan: Plan,
+    named_fields: Collection[str],
+    versions: Mapping[str, str],
+    precision: str,
+    overrides: Sequence[str],
+) -> tuple[str, ...]:
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
-    settings = ["fused RoPE and cross-entropy", "weight gradients accumulated in the product"]
+    fusions = {
+        "model.apply_rope_fusion": "fused RoPE",
+        "model.cross_entropy_loss_fusion": "fused cross-entropy",
+        "model.gradient_accumulation_fusion": "weight gradients accumulated in the product",
+    }
+    settings = [words for field, words in fusions.items() if f"{field}=false" not in overrides]
     if plan.overlap:
         settings.append("gradients and parameters exchanged beside compute")
     if _is_sequence_parallel(plan, named_fields):
         settings.append("sequence parallelism")
-    if _overlaps_tensor(plan, named_fields):
+    if _overlaps_tensor(plan, named_fields, overrides):
         settings.append("tensor parallelism's exchanges beside products, by a stand-in for userbuffers")
     trainer = f"Captured from Megatron's own trainer ({packages}) in {precision}, with {'; '.join(settings)}."
     return (f"{trainer} Loading data takes no time.",)

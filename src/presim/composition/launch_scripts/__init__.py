@@ -1,0 +1,1 @@
+"""Read launch scripts of Megatron-LM as a model with a plan; no script is run."""

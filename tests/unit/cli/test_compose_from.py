@@ -1,0 +1,37 @@
+"""What `presim compose --from` refuses before anything is captured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from presim.cli.main import cli
+from presim.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "MODEL"),
+        (["--from", "run.sh", "--framework", "torchtitan"], "--framework torchtitan contradicts"),
+        (["--from", "run.sh", "--dtype", "float16"], "--dtype contradicts"),
+        (["--from", "no.sh"], "no.sh"),
+        (["--from", "'run.sh"], "cannot be split into words"),
+        (["--from", "run.sh"], "8 GPUs are no multiple of tp x cp x pp = 16"),
+        (["llama3-8b", "--from", "run.sh"], "model_type = llama, and the launch gpt2"),
+    ],
+)
+def test_refusals(options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("presim.composition.frameworks.megatron.installed_versions", lambda: {"megatron-core": "1"})
+    Path("run.sh").write_text(
+        "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py --num-layers 4 --hidden-size 1024 "
+        "--num-attention-heads 16 --seq-length 512 --micro-batch-size 1 --vocab-size 512 --bf16 "
+        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2\n"
+    )
+    ended = CliRunner().invoke(cli, ["compose", *options, "--gpu", "h100-sxm"])
+    assert isinstance(ended.exception, InputError | SystemExit)
+    assert words in f"{ended.output} {ended.exception}"

@@ -1,0 +1,143 @@
+"""Plans of launch scripts of Megatron-LM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.composition.graph.take import config_file
+from presim.composition.launch_scripts.launched_plan import LaunchedPlan, read_launch
+from presim.errors import InputError
+from presim.system.files import decode_json, read_bytes
+
+_DENSE = (
+    "--num-layers 24 --hidden-size 2048 --ffn-hidden-size 5632 --num-attention-heads 16 --group-query-attention "
+    "--num-query-groups 4 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+    "--untie-embeddings-and-output-weights --vocab-size 50000 --seq-length 4096 --micro-batch-size 2 "
+    "--global-batch-size 64 --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 "
+    "--bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --lr 3e-4 --data-path d"
+)
+_DEEP = (
+    " --multi-latent-attention --num-experts 16 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 1024 "
+    "--moe-layer-freq ([0]*1+[1]*23) --kv-lora-rank 256 --qk-head-dim 64 --expert-model-parallel-size 8"
+)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "presim.composition.launch_scripts.launched_plan.platformdirs.user_cache_dir", lambda _: str(tmp_path / "cache")
+    )
+
+
+def _read(tmp_path: Path, arguments: str = "", model: str | None = None, without: str = "") -> LaunchedPlan:
+    options = _DENSE.replace(without, "") + arguments
+    quoted = " ".join(f"'{word}'" for word in options.split())
+    (tmp_path / "run.sh").write_text(f"torchrun --nproc_per_node 8 --nnodes $NODES pretrain_gpt.py {quoted}\n")
+    return read_launch(f"NODES=4 {tmp_path}/run.sh", model)
+
+
+def _config(launched: LaunchedPlan) -> dict[str, object]:
+    path = config_file(launched.model)
+    assert path is not None
+    return decode_json(read_bytes(path, ""), dict[str, object])
+
+
+def test_a_dense_launch(tmp_path: Path) -> None:
+    launched = _read(tmp_path, " --num-layers-per-virtual-pipeline-stage 3 --fp8-format hybrid --fp8-recipe blockwise")
+    assert launched.fields == {
+        "sequence": 4096, "micro_batch": 2, "global_batch": 64, "tensor": 4, "pipeline": 2, "virtual": 4,
+        "sequence_parallel": True, "data_style": "zero1", "overlap": True,
+    }  # fmt: skip
+    assert (launched.precision, launched.nodes, launched.gpus_per_node) == ("fp8-block", 4, 8)
+    assert {"model.tp_comm_overlap=false", "model.cross_entropy_loss_fusion=false"} <= set(launched.overrides)
+    config = _config(launched)
+    assert config["model_type"] == "llama"
+    assert config["vocab_size"] == 50176  # a multiple of 128 x 4
+    assert launched.notes == ("Read from run.sh: pretrain_gpt.py.",)
+
+
+def test_a_launch_with_latent_attention_and_experts(tmp_path: Path) -> None:
+    launched = _read(tmp_path, _DEEP)
+    config = _config(launched)
+    names = ("model_type", "n_routed_experts", "n_shared_experts", "first_k_dense_replace", "qk_nope_head_dim")
+    assert [config[name] for name in names] == ["deepseek_v3", 16, 2, 1, 64]
+    assert launched.fields["expert"] == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (" --recompute-activations", "model.recompute_modules=[core_attn]"),
+        (" --recompute-granularity full --recompute-num-layers 2", "model.recompute_num_layers=2"),
+        (" --recompute-granularity selective --recompute-modules mlp moe_act", "model.recompute_modules=[mlp,moe_act]"),
+        (" --activations-checkpoint-method uniform", "model.recompute_granularity=full"),
+        (" --decoder-first-pipeline-num-layers 10", "model.num_layers_in_first_pipeline_stage=10"),
+        (" --tp-comm-overlap", "model.tp_comm_overlap=true"),
+        (" --grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32=false"),
+        ("", "mixed_precision.grad_reduce_in_fp32=true"),
+        ("", "model.cuda_graph_impl=none"),
+        (" --fp8-format hybrid", "mixed_precision.fp8_param_gather=false"),
+        (" --no-rope-fusion", "model.apply_rope_fusion=false"),
+    ],
+)
+def test_options_are_fields_of_bridge(tmp_path: Path, arguments: str, field: str) -> None:
+    assert field in _read(tmp_path, arguments).overrides
+
+
+def test_overlaps_that_the_launch_lacks_are_off(tmp_path: Path) -> None:
+    assert not _read(tmp_path, without="--overlap-grad-reduce").fields["overlap"]
+    assert "ddp.overlap_param_gather=false" in _read(tmp_path, without="--overlap-param-gather").overrides
+    assert _read(tmp_path, without="--use-distributed-optimizer").fields["data_style"] == "ddp"
+
+
+def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
+    assert "left out: --new-knob." in _read(tmp_path, " --new-knob 3").notes[-1]
+    assert "--fp16 is priced as bf16" in " ".join(_read(tmp_path, " --fp16", without="--bf16").notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without", "words"),
+    [
+        (" --use-megatron-fsdp", "", "Megatron-FSDP"),
+        (" --tp-com-overlap", "", "did you mean --tp-comm-overlap"),
+        ("", "--vocab-size 50000", "does not say its vocabulary"),
+        ("", "--bf16", "neither --bf16 nor --fp16"),
+        (" --num-layers-per-virtual-pipeline-stage 7", "", "does not divide 24 layers"),
+        (" --fp8-format hybrid --fp8-recipe own", "", "--fp8-recipe own is not read"),
+        (" --quick-geglu", "", "name MODEL before --from"),
+        (" --context-parallel-size two", "", "no whole number"),
+        ("", "--normalization RMSNorm", "no family here"),
+    ],
+)
+def test_refusals(tmp_path: Path, arguments: str, without: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        _read(tmp_path, arguments, without=without)
+
+
+def test_a_value_that_the_script_does_not_say_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"TP=$2\npython pretrain_gpt.py {_DENSE} --context-parallel-size $TP\n")
+    with pytest.raises(InputError, match=r"--context-parallel-size is \$2, which the script does not say"):
+        read_launch(f"{tmp_path}/run.sh")
+
+
+def test_a_named_model_has_the_sizes_of_the_launch(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="llama3-8b has hidden_size = 4096, and the launch 2048"):
+        _read(tmp_path, model="llama3-8b")
+    own = json.loads(Path(_read(tmp_path).model).read_text()) | {"vocab_size": 777, "rope_theta": 5e5}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    launched = _read(tmp_path, model=str(tmp_path / "config.json"), without="--vocab-size 50000")
+    assert (launched.model, len(launched.notes)) == (str(tmp_path / "config.json"), 1)
+    (tmp_path / "config.json").write_text(json.dumps(own | {"intermediate_size": 5000}))
+    with pytest.raises(InputError, match="intermediate_size = 5000, and the launch 5632"):
+        _read(tmp_path, model=str(tmp_path / "config.json"))
+
+
+def test_other_files_are_refused_with_what_reads_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--framework deepspeed --framework-args"):
+        read_launch(f"{tmp_path}/ds_config.json")
+    (tmp_path / "run.sh").write_text("echo nothing\n")
+    with pytest.raises(InputError, match="launches no program"):
+        read_launch(f"{tmp_path}/run.sh")
