@@ -23,11 +23,12 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--cuda-graphs --vocabulary "
         "--expert-exchange --routing --expert-capacity --pad-experts --offload --micro-tokens --micro-sequences "
         "--logprob-tokens --logprob-sequences --logits "
-        "--mini-batch --epochs --algorithm --reference --old-logprobs"
+        "--fusions --train --mini-batch --epochs --algorithm --reference --old-logprobs"
     ),
     "Rollout": (
         "--placement --rollout-gpus --rollout-tp --rollout-ep --staleness --partial --transfer --reward-seconds "
-        "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts"
+        "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts "
+        "--spare-prompts --cut-tail --vllm-start"
     ),
     "Engine": (
         "--kernels --scheduler --engine-version --gpu-memory-utilization --max-num-seqs --max-num-batched-tokens "
