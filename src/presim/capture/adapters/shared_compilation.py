@@ -95,8 +95,7 @@ def _generate_for_the_current_device(module: Any) -> None:
 
     @functools.wraps(compile_graph)
     def compile_for_current(graph: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        chosen = kwargs.get("cudagraphs")
-        if not _has_shared_code(graph, chosen) or _uses_other_gpu(graph, example_inputs):
+        if not _has_shared_code(graph, kwargs.get("cudagraphs")) or _uses_other_gpu(graph, example_inputs):
             with _keys_shared(False):
                 return compile_graph(graph, example_inputs, *args, **kwargs)
         on_one_rank = _compiler_config().patch(compile_on_one_rank=True)
@@ -121,17 +120,17 @@ def _compile_in_one_rank(module: Any) -> None:
     compile_module = module.aot_module_simplified
 
     @functools.wraps(compile_module)
-    def compile_once(graph: Any, args: Any, *others: Any, **options: Any) -> Any:
+    def compile_once(graph: Any, args: Any, *settings: Any, **options: Any) -> Any:
         if not _has_shared_code(graph):
-            return compile_module(graph, args, *others, **options)
+            return compile_module(graph, args, *settings, **options)
         from torch._functorch import config
         from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(0))  # a folder for each GPU otherwise
         if not _is_traced_alike(graph, args):
-            return compile_module(graph, args, *others, **options)
+            return compile_module(graph, args, *settings, **options)
         with _lock(_identity(graph, args)), _keys_shared(True), config.patch(force_non_lazy_backward_lowering=True):
-            return compile_module(graph, args, *others, **options)
+            return compile_module(graph, args, *settings, **options)
 
     module.aot_module_simplified = compile_once
 
