@@ -139,7 +139,7 @@ def _is_traced_alike(graph: Any, args: Any) -> bool:
     """Whether each rank traces the same operators, and PyTorch keeps them.
 
     The operators of DTensors follow from the rank's place in their mesh. Graphs that DistributedDataParallel splits
-    into buckets are not kept. Of both, the generated code alone is shared, whose key has the traced operators.
+    into buckets are not kept. Of both, only generated code can be shared: its key has the traced operators.
     """
     context = torch._guards.TracingContext.try_get()
     is_plain = all(type(value) in _PLAIN for value in args if isinstance(value, torch.Tensor))
