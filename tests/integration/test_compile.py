@@ -125,3 +125,17 @@ def test_attention_has_its_shapes_whatever_the_layout_of_its_inputs() -> None:
     found = [one for one in job.signatures(job.work()) if isinstance(one, Attention)]
     shapes = [(one.direction, one.batch, one.heads, one.kv_heads, one.q_len, one.kv_len, one.causal) for one in found]
     assert shapes == [(direction, 2, 8, 2, 512, 512, True) for direction in ("forward", "backward")]
+
+
+def test_ranks_of_a_node_compile_a_graph_once(tmp_path: Path) -> None:
+    """Their GPUs have different indices, for which PyTorch would compile forward and backward in each of them."""
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    script = SCRIPTS / "compiled_ranks.py"
+    launch = ("torchrun", "--nproc-per-node", "2", script, tmp_path)
+    ended = presim("run", "--quiet", "--gpu", "h100-sxm", "--steps", "0", "--ranks", "all", *launch, **cache)
+    assert ended.returncode == 0, ended.stderr
+    assert "Failed to reload" not in ended.stderr
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert sum(one["inductor"].get("fxgraph_cache_miss", 0) for one in found) == 2
+    assert sum(one["inductor"].get("fxgraph_cache_hit", 0) for one in found) == 2
+    assert sorted(one["aot_autograd"].get("autograd_cache_hit", 0) for one in found) == [0, 1]

@@ -24,6 +24,7 @@ from presim.capture.adapters import (
     large_files,
     losses,
     sanitizer,
+    shared_compilation,
     vllm_kernels,
     vllm_workers,
 )
@@ -117,6 +118,7 @@ class Observers:
         self.cpu_weights.install()
         autotuning.install()
         compilation.install(hook)
+        shared_compilation.install()
         flex_attention.install()
         fsdp_shards.install()
         dtensor_flags.install()
