@@ -122,7 +122,10 @@ def seconds(moved_bytes: float, device: Device, constants: MemoryConstants, shar
 
 def elementwise_constants(gpu: Gpu) -> MemoryConstants:
     """Constants of elementwise kernels on a GPU, those of the nearest measured generation."""
-    return find_constants(MemoryConstants, "memory_bound", gpu.architecture, _FALLBACKS["elementwise"])[0]
+    constants: MemoryConstants = find_constants(
+        MemoryConstants, "memory_bound", gpu.architecture, _FALLBACKS["elementwise"]
+    )[0]
+    return constants
 
 
 @functools.cache

@@ -7,7 +7,7 @@ chatglm.py, minicpm.py, openpangu.py, grok1.py. Products that they fuse have the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ def _grok(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
 
 
 _NO_BIAS = {"attention_bias": False}
-MODELS = {
+MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
     "InternLM2ForCausalLM": SameBlocks("Llama", {"bias": "attention_bias"}),
     "ExaoneForCausalLM": SameBlocks("Llama", {"num_layers": "num_hidden_layers"}, _NO_BIAS),
     "SolarForCausalLM": SameBlocks("Llama"),
