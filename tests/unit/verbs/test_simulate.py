@@ -63,9 +63,10 @@ def test_a_network_that_is_modelled_is_no_omission(tmp_path: Path) -> None:
 
 def test_without_contention_groups_do_not_share_the_network(tmp_path: Path) -> None:
     folder = saved(tmp_path)
-    (folder / "cluster.toml").write_text(
-        NETWORK.replace("rail", "fat-tree").replace("leaf_nodes = 4", "leaf_nodes = 1") + "oversubscription = 8\n"
+    tree = (
+        NETWORK.replace("rail", "fat-tree").replace("leaf_nodes = 4", "leaf_nodes = 1").replace("relay = false\n", "")
     )
+    (folder / "cluster.toml").write_text(tree + "oversubscription = 8\n")
     options = SimulateOptions(cluster=str(folder / "cluster.toml"), host_time=False)
     shared = evaluate_saved(folder / "job", options).result
     alone = evaluate_saved(

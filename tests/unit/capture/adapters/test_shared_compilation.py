@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-import fcntl
-import pickle
 from pathlib import Path
 
 import pytest
-import torch
 
+from support import emulated
+
+pytestmark = pytest.mark.torch_cuda
+
+CODE = """
+import fcntl, io, os, pickle
+import torch
 from presim.capture.adapters import shared_compilation
 from presim.capture.adapters.shared_compilation import without_index
 
-
-def _key(index: int, *others: object) -> bytes:
-    device = torch.device("cuda", index)
-    return pickle.dumps((f"zeros(3, device={device!r}) on {device}", *others)) + _pickled_device(device)
-
-
-def _pickled_device(device: torch.device) -> bytes:
-    """As PyTorch pickles for keys: without a memo."""
-    import io
-
+def pickled_device(device):
+    # as PyTorch pickles for keys: without a memo
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream)
     pickler.fast = True
     pickler.dump(device)
     return stream.getvalue()
 
+def key(index, *others):
+    device = torch.device("cuda", index)
+    return pickle.dumps((f"zeros(3, device={device!r}) on {device}", *others)) + pickled_device(device)
 
-@pytest.mark.parametrize("index", [1, 7, 10, 63])
-def test_ranks_have_equal_keys(index: int) -> None:
-    expected = without_index(_pickled_device(torch.device("cuda", 0)), 0)
-    assert without_index(_pickled_device(torch.device("cuda", index)), index) == expected
-    text = f"device(type='cuda', index={index}) cuda:{index}".encode()
-    assert without_index(text, index) == b"device(type='cuda') cuda"
+expected = without_index(pickled_device(torch.device("cuda", 0)), 0)
+indices = (1, 7, 10, 63)
+results["equal keys"] = [without_index(pickled_device(torch.device("cuda", i)), i) == expected for i in indices]
+texts = [without_index(f"device(type='cuda', index={i}) cuda:{i}".encode(), i) for i in indices]
+results["texts"] = [text.decode() for text in texts]
+others = (key(1), key(2) + key(1), b"cuda:2 cuda:1", b"no device")
+results["kept"] = [without_index(pickled, 2) == pickled for pickled in others]
+results["graphs differ"] = without_index(key(3, "add"), 3) != without_index(key(3, "mul"), 3)
+
+times = iter(range(0, 1000, 6))
+with open("PATH_OF_LOCK", "a+") as taken, open("PATH_OF_LOCK", "a+") as wanted:
+    fcntl.flock(taken, fcntl.LOCK_EX)
+    results["waits for an idle process"] = shared_compilation._take(wanted, lambda: float(next(times)))
+    fcntl.flock(taken, fcntl.LOCK_UN)
+    results["takes a free lock"] = shared_compilation._take(wanted)
+"""
 
 
-def test_a_graph_that_names_another_gpu_keeps_its_key() -> None:
-    for pickled in (_key(1), _key(2) + _key(1), b"cuda:2 cuda:1", b"no device"):
-        assert without_index(pickled, 2) == pickled
-
-
-def test_different_graphs_keep_different_keys() -> None:
-    assert without_index(_key(3, "add"), 3) != without_index(_key(3, "mul"), 3)
-
-
-def test_a_rank_does_not_wait_for_an_idle_process(tmp_path: Path) -> None:
-    """It may wait for this rank in turn."""
-    times = iter(range(0, 1000, 6))
-    with open(tmp_path / "lock", "a+") as taken, open(tmp_path / "lock", "a+") as wanted:
-        fcntl.flock(taken, fcntl.LOCK_EX)
-        assert not shared_compilation._take(wanted, lambda: float(next(times)))
-        fcntl.flock(taken, fcntl.LOCK_UN)
-        assert shared_compilation._take(wanted)
+def test_ranks_have_equal_keys_and_wait_for_nobody_who_does_nothing(tmp_path: Path) -> None:
+    """A process that holds the lock without computing may wait for this rank in turn."""
+    emulated.require_cuda_torch()
+    results = emulated.run(CODE.replace("PATH_OF_LOCK", str(tmp_path / "lock")), tmp_path).results
+    assert results == {
+        "equal keys": [True] * 4,
+        "texts": ["device(type='cuda') cuda"] * 4,
+        "kept": [True] * 4,
+        "graphs differ": True,
+        "waits for an idle process": False,
+        "takes a free lock": True,
+    }
