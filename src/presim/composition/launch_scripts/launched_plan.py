@@ -30,28 +30,12 @@ _SIZES = (
     ("--num-attention-heads", "num_attention_heads", "n_head"),
     ("--num-experts", "num_local_experts", "num_experts", "n_routed_experts"),
 )
-_NOT_COMPARED = (  # change no time, or are written in several ways
-    *(
-        "architectures",
-        "vocab_size",
-        "max_position_embeddings",
-        "n_positions",
-        "rms_norm_eps",
-        "rope_theta",
-        "hidden_act",
-    ),
-    *(
-        "attn_pdrop",
-        "embd_pdrop",
-        "resid_pdrop",
-        "activation_function",
-        "scoring_func",
-        "topk_method",
-        "sliding_window",
-    ),
-    *("mlp_only_layers", "decoder_sparse_step", "norm_topk_prob", "routed_scaling_factor"),
-)
-_OTHERS = {
+_NOT_COMPARED = {  # change no time, or are written in several ways
+    "architectures", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",
+    "hidden_act", "activation_function", "attn_pdrop", "embd_pdrop", "resid_pdrop", "sliding_window",
+    "scoring_func", "topk_method", "norm_topk_prob", "routed_scaling_factor", "mlp_only_layers", "decoder_sparse_step",
+}  # fmt: skip
+_WAY_BY_SUFFIX = {  # of files that are no launch scripts
     ".toml": "torchtitan's options follow --framework torchtitan --framework-args, and a plan of presim's --plan",
     ".yaml": "give Megatron-Bridge's with --framework-args FILE, or run accelerate's under `presim run`",
     ".yml": "give Megatron-Bridge's with --framework-args FILE, or run accelerate's under `presim run`",
@@ -81,8 +65,10 @@ def read_launch(command: str, model: str | None = None) -> LaunchedPlan:
         InputError: the script cannot be followed, launches no Megatron-LM, or says too little.
     """
     settings, path, words = _command(command)
-    if path.suffix in _OTHERS:
-        raise InputError(f"--from reads launch scripts of Megatron-LM, and {path.name} is none: {_OTHERS[path.suffix]}")
+    if path.suffix in _WAY_BY_SUFFIX:
+        raise InputError(
+            f"--from reads launch scripts of Megatron-LM, and {path.name} is none: {_WAY_BY_SUFFIX[path.suffix]}"
+        )
     text = read_text(path, "name a launch script")
     script = Script(settings, words, path.parent)
     script.follow(text)

@@ -67,6 +67,18 @@ class Arguments:
         number = self.number(name)
         return default if number is None else number
 
+    def real(self, name: str, default: float) -> float:
+        """A number, or Megatron's default.
+
+        Raises:
+            InputError: it is none.
+        """
+        text = self.text(name)
+        try:
+            return default if text is None else float(text)
+        except ValueError as error:
+            raise InputError(f"{name} is {text!r}, and no number; correct it") from error
+
     def words(self, name: str) -> list[str]:
         """All words behind an option that are known."""
         return [word for word in self.values.get(name, []) if not MARK.search(word)] if self.has(name) else []

@@ -49,8 +49,8 @@ def model_config(arguments: Arguments, vocabulary: int | None = None) -> dict[st
         "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads, "vocab_size": vocabulary,
         "intermediate_size": arguments.count("--ffn-hidden-size", int(hidden * 8 / 3) // 64 * 64),
         "max_position_embeddings": positions, "tie_word_embeddings": is_tied, "hidden_act": "silu",
-        "rms_norm_eps": float(arguments.text("--norm-epsilon") or 1e-5),
-        "rope_theta": float(arguments.text("--rotary-base") or 10000),
+        "rms_norm_eps": arguments.real("--norm-epsilon", 1e-5),
+        "rope_theta": arguments.real("--rotary-base", 10000),
     }  # fmt: skip
     if arguments.has("--multi-latent-attention"):
         return config | _latent(arguments, layers)
@@ -118,8 +118,8 @@ def _gpt2(
         "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": hidden, "n_layer": layers,
         "n_head": heads, "n_inner": arguments.count("--ffn-hidden-size", 4 * hidden), "n_positions": positions,
         "vocab_size": vocabulary, "activation_function": "gelu_new", "tie_word_embeddings": tied,
-        "attn_pdrop": float(arguments.text("--attention-dropout") or 0.1), "embd_pdrop": 0.0,
-        "resid_pdrop": float(arguments.text("--hidden-dropout") or 0.1),
+        "attn_pdrop": arguments.real("--attention-dropout", 0.1), "embd_pdrop": 0.0,
+        "resid_pdrop": arguments.real("--hidden-dropout", 0.1),
     }  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def _latent(arguments: Arguments, layers: int) -> dict[str, Any]:
         "n_shared_experts": shared // size, "num_experts_per_tok": arguments.count("--moe-router-topk", 2),
         "n_group": arguments.count("--moe-router-num-groups", 1),
         "topk_group": arguments.count("--moe-router-group-topk", 1), "norm_topk_prob": True,
-        "routed_scaling_factor": float(arguments.text("--moe-router-topk-scaling-factor") or 1.0),
+        "routed_scaling_factor": arguments.real("--moe-router-topk-scaling-factor", 1.0),
         "first_k_dense_replace": dense_layers(arguments, layers), "q_lora_rank": arguments.number("--q-lora-rank"),
         "kv_lora_rank": arguments.count("--kv-lora-rank", 512),
         "qk_nope_head_dim": arguments.count("--qk-head-dim", arguments.count("--qk-nope-head-dim", 128)),

@@ -46,22 +46,29 @@ _REFUSED = {
     "--fine-grained-activation-offloading": "offloaded activations", "--load-quantized": "quantised weights",
     "--num-distributed-optimizer-instances": "partial sharding of the optimizer",
 }  # fmt: skip
+_ONLY_VALUES = {  # options of which presim has one value, Megatron's default
+    "--optimizer": "adam",
+    "--transformer-impl": "transformer_engine",
+}
+_DROPOUTS = ("--attention-dropout", "--hidden-dropout")
+_DROPOUT = 0.1  # Megatron's default of both
 _NO_EFFECT = (  # data, logs, checkpoints, learning rates, seeds and values that change no time
-    *("--*data*", "--split*", "--*tokenizer*", "--vocab-file", "--vocab-extra*", "--extra-vocab-size"),
-    *("--merge-file", "--num-workers", "--*log*", "--*checkpoint*", "--*ckpt*", "--save*", "--load*"),
+    *("--*data-path", "--*data-args-path", "--data-cache-path", "--dataloader*", "--dataset*", "--mock-data"),
+    *("--split*", "--*tokenizer*", "--vocab-file", "--vocab-extra*", "--extra-vocab-size"),
+    *("--merge-file", "--num-workers", "--log*", "--no-log*", "--*checkpoint*", "--*ckpt*", "--save*", "--load*"),
     *("--no-load*", "--no-save*", "--lr*", "--min-lr*", "--seed", "--decoupled*", "--weight-decay*"),
     *("--adam*", "--init-method*", "--eval*", "--train-iters", "--train-samples", "--train-tokens"),
-    *("--exit-*", "--tensorboard*", "--wandb*", "--profile*", "--distributed-backend", "--mock*"),
+    *("--exit-*", "--tensorboard*", "--wandb*", "--profile*", "--distributed-backend"),
     *("--tiktoken*", "--distributed-timeout*", "--no-mmap*", "--no-create-attention*", "--manual-gc*"),
-    *("--use-mcore-models", "--no-check-for-nan*", "--transformer-impl", "--use-flash-attn"),
-    *("--attention-dropout", "--hidden-dropout", "--rotary-percent", "--rope-type", "--no-position-embedding"),
+    *("--use-mcore-models", "--no-check-for-nan*", "--use-flash-attn"),
+    *("--rotary-percent", "--rope-type", "--no-position-embedding"),
     *("--bf16", "--fp16", "--fp8-amax*", "--fp8-margin", "--fp8-interval", "--empty-unused*", "--async-save"),
     *("--timing*", "--moe-router-bias*", "--mtp-loss*", "--iteration", "--mscale*", "--rotary-s*"),
-    *("--override-opt*", "--reset-*", "--eod-*", "--master-addr", "--master-port", "--loss-scale"),
+    *("--override-opt*", "--reset-position-ids", "--eod-mask-loss", "--master-addr", "--master-port", "--loss-scale"),
     *("--initial-loss-scale", "--loss-scale-window", "--hysteresis", "--norm-epsilon", "--beta-fast"),
     *("--beta-slow", "--kv-channels", "--max-padding-length", "--train-mode", "--dist-ckpt*", "--one-logger*"),
     *("--router-*", "--moe-router-topk", "--moe-router-num-groups", "--moe-router-group-topk"),
-    *("--moe-router-score*", "--optimizer", "--moe-router-topk-scaling*", "--moe-router-enable*"),
+    *("--moe-router-score*", "--moe-router-topk-scaling*", "--moe-router-enable*"),
     *("--moe-layer-freq", "--rope-scaling*", "--use-rope-scaling", "--auto-detect*", "--enable-experimental"),
     *("--num-query-groups", "--num-experts", "--moe-per-layer-logging", "--start-weight*", "--end-weight*"),
     *("--attention-softmax-in-fp32", "--disable-bf16-reduced*", "--accumulate-allreduce-grads-in-fp32"),
@@ -81,6 +88,9 @@ def plan_fields(arguments: Arguments) -> dict[str, Any]:
             raise InputError(
                 f"the launch has {name}: presim does not read {kind} from Megatron's arguments; leave it out"
             )
+    for name, only_value in _ONLY_VALUES.items():
+        if (value := arguments.text(name)) not in (None, only_value):
+            raise InputError(f"the launch has {name} {value}: presim simulates {only_value} alone; leave it out")
     if arguments.number("--seq-length") is None:
         raise InputError("the launch lacks --seq-length, the tokens of a sample; give it with --seq")
     fields: dict[str, Any] = {"sequence": arguments.number("--seq-length"), "micro_batch": 1}
@@ -152,6 +162,7 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
     for name, field in _RENAMED.items():
         if arguments.has(name):
             settings.append(f"{field}={arguments.text(name) if arguments.values[name] else 'true'}")
+    settings += [f"model.{_field(name)}={arguments.real(name, _DROPOUT)}" for name in _DROPOUTS]
     if arguments.has("--overlap-param-gather") is not fields["overlap"] and fields["data_style"] == "zero1":
         value = "true" if arguments.has("--overlap-param-gather") else "false"
         settings += [f"{group}.overlap_param_gather={value}" for group in ("ddp", "comm_overlap")]
@@ -185,7 +196,8 @@ def _recomputation(arguments: Arguments) -> list[str]:
     modules = arguments.words("--recompute-modules")
     if granularity == "selective":
         return [*settings, f"model.recompute_modules=[{','.join(modules or ['core_attn'])}]"]
-    method, layers = arguments.text("--recompute-method"), arguments.number("--recompute-num-layers")
+    method = arguments.text("--recompute-method") or arguments.text("--activations-checkpoint-method")
+    layers = arguments.number("--recompute-num-layers") or arguments.number("--activations-checkpoint-num-layers")
     return [*settings, f"model.recompute_method={method or 'uniform'}", f"model.recompute_num_layers={layers or 1}"]
 
 

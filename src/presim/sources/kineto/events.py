@@ -188,9 +188,9 @@ def _repeated_steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
     repetition = find_repetition(np.array(keys, np.int64))
     if repetition is None:
         return {}
-    ends = repetition.ends().tolist()
-    starts_ns = [launches[index].start_ns for index in (repetition.start, *ends[:-1])]
-    last_ns = max(call.end_ns for call in launches[: ends[-1]])
+    launch_counts = repetition.ends().tolist()  # up to the end of each repeat
+    starts_ns = [launches[index].start_ns for index in (repetition.start, *launch_counts[:-1])]
+    last_ns = max(call.end_ns for call in launches[: launch_counts[-1]])
     ends_ns = [*starts_ns[1:], last_ns]
     return {
         number: Event(RECURRING, "", calls[0].tid, start_ns, end_ns, {})

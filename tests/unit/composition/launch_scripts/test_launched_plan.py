@@ -108,6 +108,9 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
         (" --num-layers-per-virtual-pipeline-stage 7", "", "does not divide 24 layers"),
         (" --fp8-format hybrid --fp8-recipe own", "", "--fp8-recipe own is not read"),
         (" --quick-geglu", "", "name MODEL before --from"),
+        (" --optimizer muon", "", "--optimizer muon: presim simulates adam alone"),
+        (" --transformer-impl local", "", "--transformer-impl local: presim simulates transformer_engine alone"),
+        (" --norm-epsilon small", "", "--norm-epsilon is 'small', and no number"),
         (" --context-parallel-size two", "", "no whole number"),
         ("", "--normalization RMSNorm", "no family here"),
     ],
@@ -115,6 +118,16 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, arguments: str, without: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         _read(tmp_path, arguments, without=without)
+
+
+def test_dropout_is_the_launch_s_or_megatron_s_own(tmp_path: Path) -> None:
+    launched = _read(tmp_path, " --hidden-dropout 0 --optimizer adam --transformer-impl transformer_engine")
+    assert {"model.hidden_dropout=0.0", "model.attention_dropout=0.1"} <= set(launched.overrides)
+
+
+def test_options_that_only_sound_like_logs_or_data_are_named(tmp_path: Path) -> None:
+    launched = _read(tmp_path, " --log-interval 10 --reset-attention-mask --data-parallel-sharding-strategy optim")
+    assert "left out: --reset-attention-mask, --data-parallel-sharding-strategy." in launched.notes[-1]
 
 
 def test_a_value_that_the_script_does_not_say_is_refused(tmp_path: Path) -> None:
