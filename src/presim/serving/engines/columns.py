@@ -111,25 +111,38 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     replicas = fleet.replicas
     tables: list[StepTimes] = list({id(replica.times): replica.times for replica in replicas}.values())
     places = {id(times): table_index for table_index, times in enumerate(tables)}
-    fleet_knobs = [0] * state.WHOLE
-    fleet_knobs[state.CONCURRENCY], fleet_knobs[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
-    fleet_knobs[state.SEGMENT], fleet_knobs[state.RECORD] = workload.segment_tokens, int(record)
-    fleet_knobs[state.INPUT_NS], fleet_knobs[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
-    fleet_knobs[state.INPUT_TOKEN_NS], fleet_knobs[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
-    fleet_knobs[state.KV_BYTES], fleet_knobs[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
-    fleet_knobs[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
-    fleet_knobs[state.REPLICAS] = len(replicas)
-    for knob, rows in log_rows(fleet, record).items():
-        fleet_knobs[knob] = rows
     life, lifetimes = lives.program(fleet)
-    for knob, value in life.items():
+    fleet_knobs = _fleet_knobs(workload, fleet, record)
+    for knob, value in (log_rows(fleet, record) | life).items():
         fleet_knobs[knob] = value
-    limits = [replica.limits for replica in replicas]
-    loras = [_or_zeros(t.lora_ns, t) for t in tables]
     longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
     columns: dict[str, Any] = {
         "fleet_knobs": fleet_knobs,
         "knobs": _all_knobs(replicas, places),
+        **_sizes([replica.limits for replica in replicas], longest),
+        **_requests(workload),
+        "lifetimes": lifetimes,
+        **_times(tables),
+    }
+    return {name: as_column(name, value) for name, value in columns.items()}
+
+
+def _fleet_knobs(workload: Workload, fleet: Fleet, record: bool) -> list[int]:
+    """The numbers of `presim.serving.fast.state` that hold for all engines."""
+    knobs = [0] * state.WHOLE
+    knobs[state.CONCURRENCY], knobs[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
+    knobs[state.SEGMENT], knobs[state.RECORD] = workload.segment_tokens, int(record)
+    knobs[state.INPUT_NS], knobs[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
+    knobs[state.INPUT_TOKEN_NS], knobs[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
+    knobs[state.KV_BYTES], knobs[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
+    knobs[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
+    knobs[state.REPLICAS] = len(fleet.replicas)
+    return knobs
+
+
+def _sizes(limits: Sequence[Limits], longest: int) -> dict[str, Any]:
+    """Where each engine's part of a column begins, and its KV groups. ``longest``: tokens of a sequence."""
+    return {
         "base": _firsts([limit.num_gpu_blocks + 1 for limit in limits]),
         "row_base": _firsts([limit.max_num_seqs for limit in limits]),
         "batch_base": _firsts([limit.max_num_seqs * limit.depth for limit in limits]),
@@ -146,6 +159,12 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         ],
         "apart_first": _firsts([len(limit.apart) for limit in limits]),
         "apart_groups": [number for limit in limits for group in limit.apart for number in _apart_row(group)],
+    }
+
+
+def _requests(workload: Workload) -> dict[str, Any]:
+    """What each request brings."""
+    return {
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,
@@ -157,7 +176,13 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "grammar_ns": workload.grammar_ns,
         "delay": workload.delay_ns,
         **_children(workload),
-        "lifetimes": lifetimes,
+    }
+
+
+def _times(tables: Sequence[StepTimes]) -> dict[str, Any]:
+    """The step times of all kinds of engines, one behind the other."""
+    loras = [_or_zeros(t.lora_ns, t) for t in tables]
+    return {
         "token_first": _firsts([len(times.token_ns) for times in tables]),
         "token_ns": np.concatenate([times.token_ns for times in tables]),
         **{
@@ -174,7 +199,6 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "decode_log": np.concatenate([np.log2(times.decode_ns).ravel() for times in tables]),
         "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
     }
-    return {name: as_column(name, value) for name, value in columns.items()}
 
 
 _KINDS = {"full": state.ALL_TOKENS, "sliding": state.SLIDING, "chunked": state.CHUNKED, "state": state.STATES_KEPT}
