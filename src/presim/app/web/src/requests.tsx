@@ -1,7 +1,8 @@
 // A run of the engines over time: batch and queue, KV cache, time of a step, and the times of single requests.
 import { useMemo } from "preact/hooks";
 import { Chart } from "./chart";
-import { ticks, time } from "./format";
+import { time } from "./format";
+import { SecondsAxis } from "./ui";
 
 export interface LoadOverTime {
   time_s: number[];
@@ -93,13 +94,7 @@ export function Requests({ times }: { times: RequestTimes }) {
           <Request key={index} times={times} index={index} />
         ))}
       </svg>
-      <div class="ticks" aria-hidden="true">
-        {ticks(end).map((tick) => (
-          <span key={tick} style={{ left: `${(tick / end) * 100}%` }}>
-            {tick} s
-          </span>
-        ))}
-      </div>
+      <SecondsAxis end={end} />
       <p class="legend">
         {PHASES.map((phase) => (
           <span key={phase}>

@@ -1,7 +1,7 @@
 // The pane of a step of reinforcement learning: pools of GPUs over time, with phases and the tail of rollouts.
-import { number, ticks, time } from "./format";
+import { number, time } from "./format";
 import { Notes } from "./panes";
-import { Table } from "./ui";
+import { SecondsAxis, Table } from "./ui";
 
 interface Span {
   pool: string;
@@ -51,13 +51,7 @@ export function RlPane({ data }: { data: RlData }) {
           <Track data={data} pool={pool.name} end={end} />
         </div>
       ))}
-      <div class="ticks" aria-hidden="true">
-        {ticks(end).map((tick) => (
-          <span key={tick} style={{ left: `${(tick / end) * 100}%` }}>
-            {tick} s
-          </span>
-        ))}
-      </div>
+      <SecondsAxis end={end} />
       <p class="legend">
         {data.phases.map((phase) => (
           <span key={phase.name}>

@@ -2,7 +2,7 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Block, Figure, Part } from "./api";
-import { difference, verdict } from "./format";
+import { difference, ticks, verdict } from "./format";
 
 // Whether the token of the address may start and delete.
 export const MayChange = createContext(true);
@@ -230,6 +230,19 @@ export function Tabs({ names, current, choose }: { names: string[]; current: str
         >
           {name}
         </button>
+      ))}
+    </div>
+  );
+}
+
+// Round ticks below lanes that begin at 0 s.
+export function SecondsAxis({ end }: { end: number }) {
+  return (
+    <div class="ticks" aria-hidden="true">
+      {ticks(end).map((tick) => (
+        <span key={tick} style={{ left: `${(tick / end) * 100}%` }}>
+          {tick} s
+        </span>
       ))}
     </div>
   );
