@@ -36,10 +36,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     problem: str = ""  # why presim does not know the types, in a sentence
 
     @property
+    def types(self) -> str:
+        """The types in words."""
+        return self.weights if self.experts in (None, self.weights) else f"{self.weights}, experts {self.experts}"
+
+    @property
     def text(self) -> str:
-        """In words."""
-        types = self.weights if self.experts in (None, self.weights) else f"{self.weights}, experts {self.experts}"
-        return f"{types} ({self.origin})" if self.origin else types
+        """The types in words, with what says so."""
+        return f"{self.types} ({self.origin})" if self.origin else self.types
 
 
 class Model(msgspec.Struct, frozen=True, dict=True):

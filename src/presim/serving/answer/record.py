@@ -105,11 +105,12 @@ def _served_deployment(deployment: Deployment) -> ServedDeployment:
 
 
 def _weights(engine: Engine) -> str:
-    """Types of the weights, and what of the checkpoint says so; without that, they are the user's."""
-    plan = engine.plan
+    """Types of the weights, and what of the checkpoint says so, or what it has instead of the user's."""
+    plan, checkpoint = engine.plan, engine.model.checkpoint
     if plan.as_published:
-        return engine.model.checkpoint.text
-    return plan.weights if plan.of_experts == plan.weights else f"{plan.weights}, experts {plan.of_experts}"
+        return checkpoint.text
+    types = plan.weights if plan.of_experts == plan.weights else f"{plan.weights}, experts {plan.of_experts}"
+    return f"{types} (--weights; the checkpoint has {checkpoint.types})" if checkpoint.method else types
 
 
 def _engine_memory(memory: MemoryPlan, max_model_len: int) -> EngineMemory:

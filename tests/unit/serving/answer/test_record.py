@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from presim.composition.models.description import Checkpoint
 from presim.hardware.choose import choose_cluster
 from presim.result.serving import ServingResult
 from presim.serving.answer import record, screen
@@ -48,6 +50,20 @@ def test_json_reads_back_as_the_same_value(case: str) -> None:
         saved = msgspec.convert(json.loads(encoded), ServingResult)
         assert record.encode(saved) == encoded
         assert screen.screen(saved)
+
+
+@pytest.mark.parametrize(
+    ("plan", "weights"),
+    [
+        (Plan(weights="fp8-block", as_published=True), "fp8-block (fp8 in quantization_config)"),
+        (Plan(weights="bf16"), "bf16 (--weights; the checkpoint has fp8-block)"),
+    ],
+)
+def test_weights_name_what_the_checkpoint_has(plan: Plan, weights: str) -> None:
+    engine = build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=1))
+    checkpoint = Checkpoint(weights="fp8-block", method="fp8", origin="fp8 in quantization_config")
+    engine = dataclasses.replace(engine, model=msgspec.structs.replace(engine.model, checkpoint=checkpoint))
+    assert record._weights(engine) == weights
 
 
 def test_the_repr_is_one_line() -> None:
