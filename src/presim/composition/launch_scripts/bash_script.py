@@ -23,6 +23,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "readonly", "declare", "typeset")
 _SHELLS = ("bash", "sh", "sbatch")
 _MOST_TURNS = 1000
+_MOST_CHARACTERS, _MOST_WORDS = 1_000_000, 100_000  # of a variable
 _COMPARISONS = {"-eq": "==", "-ne": "!=", "-gt": ">", "-lt": "<", "-ge": ">=", "-le": "<="}
 
 
@@ -46,10 +47,19 @@ class Script:
         """Follow a script's text to its launch.
 
         Raises:
-            InputError: the script ends before it launches, or is not bash.
+            InputError: the script ends before it launches, does not end, or is not bash.
         """
-        with contextlib.suppress(_Stop):
-            self._run(tokens_of(text))
+        try:
+            with contextlib.suppress(_Stop):
+                self._run(tokens_of(text))
+        except RecursionError as error:
+            raise InputError(
+                "the script calls or reads itself without an end; name the script that launches"
+            ) from error
+        except (IndexError, StopIteration, ValueError) as error:  # half a loop, a case without a word, an open quote
+            raise InputError(
+                "the script is not bash that can be followed to its launch; check it with bash -n"
+            ) from error
 
     def _run(self, tokens: Sequence[Token]) -> None:
         position = 0
@@ -184,11 +194,18 @@ class Script:
     def _assign(self, match: re.Match[str]) -> None:
         name, adds, raw = match.groups()
         before = self.variables.values.get(name, [""])[0] if adds else ""
-        self.variables.values[name] = [before + self.variables.text(raw)]
+        text = before + self.variables.text(raw)
+        if len(text) > _MOST_CHARACTERS:
+            raise InputError(
+                f"{name} of the script grows beyond {_MOST_CHARACTERS:,} characters; give it before SCRIPT"
+            )
+        self.variables.values[name] = [text]
 
     def _set_array(self, token: Token) -> None:
         name, adds = token.text.rstrip("=").rstrip("+"), token.text.endswith("+=")
         items = [word for item in token.items or () for word in self.variables.expanded(item)]
+        if len(items) > _MOST_WORDS:
+            raise InputError(f"{name} of the script grows beyond {_MOST_WORDS:,} words; name a script that ends")
         self.variables.values[name] = [*(self.variables.values.get(name, []) if adds else []), *items]
 
     def _compound(self, kind: str, body: Sequence[Token]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 MARK = re.compile("\0([^\0]*)\0")
@@ -20,6 +21,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
     ast.Gt: operator.gt, ast.Lt: operator.lt, ast.GtE: operator.ge, ast.LtE: operator.le, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
+_SPACES_OR_WORD = re.compile("[ \t\n]+|(?:[^ \t\n\0]|\0[^\0]*\0)+|\0")
 _LITERAL = set('$`"\\\n')
 
 
@@ -99,7 +101,12 @@ class Variables:
     @staticmethod
     def _join(parts: list[str], text: str) -> None:
         """Add unquoted text, split at spaces outside of marks."""
-        words = re.split("[ \t\n]+(?=(?:[^\0]*\0[^\0]*\0)*[^\0]*$)", text)
+        words = [""]
+        for piece in _SPACES_OR_WORD.findall(text):
+            if piece[0] in " \t\n":
+                words.append("")
+            else:
+                words[-1] += piece
         parts[-1] += words[0]
         parts += words[1:]
         if len(parts) > 1:
@@ -179,7 +186,9 @@ class Variables:
         named = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", lambda name: without_unset(self._items(name[1])[0]), text)
         named = re.sub(r"\$\{?(\d+)\}?", lambda number: self._items(number[1])[0], named)
         try:
-            return str(int(_value(ast.parse(_as_python(named).strip(), mode="eval").body)))
+            with warnings.catch_warnings(action="ignore"):  # Python's, of numbers that run into words
+                tree = ast.parse(_as_python(named).strip(), mode="eval")
+            return str(int(_value(tree.body)))
         except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, TypeError):
             return mark(f"$(({text.strip()}))")
 

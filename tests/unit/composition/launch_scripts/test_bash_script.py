@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from presim.composition.launch_scripts.bash_script import Script
 from presim.composition.launch_scripts.bash_values import MARK
@@ -64,3 +67,77 @@ def test_a_script_that_ends_says_why() -> None:
         _followed("if [ $# -lt 1 ]; then echo 'usage: run SIZE'; exit 1; fi\npython t.py " + _LAUNCH)
     with pytest.raises(InputError, match="not closed"):
         _followed("A='x\npython t.py")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("f() { f; }\nf", "calls or reads itself"),
+        ("source own.sh", "calls or reads itself"),
+        ("for x in a", "does not end"),
+        ("for x in a; done", "not bash"),
+        ("x=ab\nwhile true; do x=$x$x; done", "grows beyond 1,000,000 characters"),
+        ("a=(b c)\nwhile true; do a+=(${a[@]} ${a[@]}); done", "grows beyond 100,000 words"),
+    ],
+)
+def test_a_script_that_cannot_be_followed_ends_in_a_sentence(script: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "own.sh").write_text(script)
+    with pytest.raises(InputError, match=words):
+        Script({}, [], tmp_path).follow(script)
+
+
+PIECES = st.sampled_from(
+    [
+        "if",
+        "then",
+        "else",
+        "fi",
+        "for\tx\tin",
+        "do",
+        "done",
+        "while",
+        "case",
+        "esac",
+        ")",
+        "(",
+        "{",
+        "}",
+        ";;",
+        ";",
+        "\n",
+        "$x",
+        "${x[@]}",
+        "${x:-",
+        "$((",
+        "))",
+        '"',
+        "'",
+        "`",
+        "\\",
+        "a=",
+        "b+=(",
+        "[[",
+        "]]",
+        "&&",
+        "||",
+        "!",
+        "<<E",
+        "E",
+        "f()",
+        "eval",
+        "shift",
+        "python\ta.py",
+        "--b\t1",
+        "#",
+        "-z",
+        "=",
+        "3",
+        "%",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=25), st.sampled_from([" ", ""]))
+def test_whatever_a_script_holds_it_is_followed_or_refused(pieces: list[str], space: str) -> None:
+    with contextlib.suppress(InputError):
+        Script({}, ["w"], Path()).follow(space.join(pieces))
