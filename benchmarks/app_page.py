@@ -26,8 +26,8 @@ from presim.app.view.panes import Shown
 from presim.app.view.server import application
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.system.localhost import listening_socket
 from presim.trace.job import Job
 from presim.trace.schema import Kind

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from ran import at_least_one, run
 
+from presim.capture.capture_job import CaptureRequest, capture
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.variables import environment
-from presim.capture.ranks.selection import Selection
-from presim.capture.run import CaptureRequest, capture
+from presim.capture.ranks.rank_selection import Selection
 from presim.capture.setup.shim import require_shim
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind
 

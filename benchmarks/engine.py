@@ -27,13 +27,13 @@ from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
 from presim.engine.calls import NO_CALLS
-from presim.engine.compiled import compiled_run
-from presim.engine.options import Options
+from presim.engine.compiled_loop import compiled_run
 from presim.engine.program import build_program, initial_state
 from presim.engine.simulate import simulate, simulate_job
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.system.files import check_writable, write_file
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
 from presim.trace.signatures import Collective, Elementwise, Gemm, Signature
@@ -179,10 +179,10 @@ def store_rates() -> list[tuple[str, str]]:
     """A large step on disk."""
     trace = fsdp_step(120_000).trace
     with tempfile.TemporaryDirectory() as folder:
-        writing = best_of(5, lambda: store.save([trace], folder))
+        writing = best_of(5, lambda: job_store.save([trace], folder))
         (path,) = pathlib.Path(folder).glob("rank-*.parquet")
-        assert np.array_equal(store.load(folder).traces[0].columns["object"], trace.columns["object"])
-        reading = best_of(5, lambda: store.load(folder))
+        assert np.array_equal(job_store.load(folder).traces[0].columns["object"], trace.columns["object"])
+        reading = best_of(5, lambda: job_store.load(folder))
         size = path.stat().st_size / 1e6
     return [
         (f"store: {len(trace):,} entries, {len(trace.signatures)} signatures, 1,200 scopes", f"{size:.2f} MB"),

@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 os.environ["PRESIM_ENGINE"] = "compiled"
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import evaluate
 from presim.evaluation.evaluator import Evaluator
-from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
 from presim.trace.job import Job
 from support import workloads

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from presim.cli.script import cpu_s, sentences
 from presim.composition.compose import compose
-from presim.composition.graph import store
+from presim.composition.graph import graph_files
 from presim.composition.graph.take import take
 from presim.composition.plan import Plan
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 
 PARAMETERS = 405_853_388_800
 RESULT = Path(__file__).parent / "results" / "graphs.md"
@@ -47,9 +47,9 @@ def main() -> None:
         graphs = []
         rows.append(("Take Llama 3.1 405B, CPU time", f"{seconds(lambda: graphs.append(take('llama3-405b'))):.1f} s"))
         assert graphs[0].parameter_count() == PARAMETERS
-        store.save(graphs[0], path)
+        graph_files.save(graphs[0], path)
         rows.append(("Its file", f"{path.stat().st_size / 1e3:.0f} kB"))
-        best = min(_cpu(lambda: store.load(path)) for _ in range(20))
+        best = min(_cpu(lambda: graph_files.load(path)) for _ in range(20))
         rows.append(("Read it, best of 20", f"{best * 1e3:.2f} ms"))
         process = seconds(lambda: subprocess.run([sys.executable, "-c", _READING, str(path)], check=True))
         rows.append(("Read it in a fresh process, which never imports torch", f"{process:.2f} s"))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from presim import hardware
 from presim.cli.script import sentences
-from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
-from presim.cost.learned.schema import read
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.learned.learned_estimator import PACKAGED, LearnedEstimator
+from presim.cost.learned.learned_model_file import read
 from presim.cost.learned.trees import Forest
 from presim.trace.signatures import Gemm, Signature
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.composition.graph.take import open_graph
 from presim.composition.plan import Plan
-from presim.evaluation.pipeline import pricer_of
-from presim.evaluation.plans import evaluate_plan
-from presim.hardware.choose import choose_cluster
-from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Subject
+from presim.evaluation.evaluate_traces import pricer_of
+from presim.evaluation.plan_evaluation import evaluate_plan
+from presim.hardware.cluster_choice import choose_cluster
+from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.trial_messages import Subject
 
 RESULT = Path(__file__).parent / "results" / "plans.md"
 MEGATRON = {"sequence": 4096, "tensor": 8, "sequence_parallel": True, "data_style": "zero1"}

@@ -19,11 +19,11 @@ from collections.abc import Callable
 import msgspec
 
 from presim.cli.script import sentences
-from presim.engine.options import Options
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.what_if import changes_of
 from presim.hardware import choose_cluster
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import Exchange, run
 from presim.system.files import write_file
 from presim.trace.builder import TraceBuilder

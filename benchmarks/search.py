@@ -32,7 +32,7 @@ from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.of_model import request_for_model
-from presim.planner.run import run
+from presim.planner.run_search import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 from presim.system.files import make_folder

@@ -11,12 +11,12 @@ import time
 
 import numpy as np
 
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Scaling, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
@@ -29,7 +29,7 @@ def timed(name: str, workload: Workload, fleet: Fleet) -> Served:
     assert served.finished.all()
     assert served.gaps[:, 1].sum() + len(workload) == workload.output.sum()
     steps, peak = len(served.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    batch = served.steps[:, state.LOG_SEQS].mean()
+    batch = served.steps[:, serving_state.LOG_SEQS].mean()
     print(
         f"| {name} | {len(workload):,} | {int(workload.output.sum()):,} | {steps:,} | {batch:.0f} | {took:.1f} | "
         f"{steps / took:,.0f} | {peak:.1f} |"
@@ -69,7 +69,7 @@ def main() -> None:
         timed("64 replicas, least loaded", many, Fleet((engine,) * 64, "least-loaded"))
     if "--steady" not in sys.argv:
         served = timed("64 replicas, autoscaled, failing", many, Fleet((engine,) * 64, "least-loaded", life=life))
-        assert (served.events[:, 2] == state.FAILED).any()
+        assert (served.events[:, 2] == serving_state.FAILED).any()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.groups import GROUPS, sort_key, source
-from presim.studies.validation.summary import summary
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.case_tables import read_table
+from presim.studies.validation.error_summary import summary
+from presim.studies.validation.run_groups import GROUPS, sort_key, source
 from presim_study.tables import COMPUTED, NOISY, ablation, in_short
 
 Row = Mapping[str, str]

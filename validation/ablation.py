@@ -18,16 +18,16 @@ from pathlib import Path
 from kept_runs import KeptRun, kept_runs, options
 from presim.cli.script import sentences
 from presim.cost import estimators
-from presim.cost.analytic.device import device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.analytic.gpu_figures import device_of
 from presim.cost.chain import Chain
-from presim.cost.collectives.models import collective_models
-from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.collectives.network_models import collective_models
+from presim.cost.learned.learned_estimator import LearnedEstimator
 from presim.cost.price import Estimator
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError, PresimError
 from presim.hardware import Cluster
-from presim.studies.validation.summary import markdown, percent, quantile
+from presim.studies.validation.error_summary import markdown, percent, quantile
 from presim.trace.schema import Trace
 from presim_study.runs import simulate, step_s
 

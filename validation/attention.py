@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from presim.cli.script import sentences
-from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.learned.learned_estimator import LearnedEstimator
 from presim.cost.price import Price
 from presim.errors import InputError
 from presim.hardware.catalogue import find
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.gpus import gpu_of
-from presim.studies.validation.operators import OPERATORS, signature_of
+from presim.studies.validation.published_operators import OPERATORS, signature_of
 
 _BY = ("gpu", "library_version", "precision", "model", "direction")
 _HEADINGS = ("GPU", "library", "type", "shapes", "direction", "points", "mean error", "median", "within stated")

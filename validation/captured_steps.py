@@ -18,10 +18,10 @@ from typing import get_args
 import numpy as np
 
 from presim.cli.script import sentences
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import config_of, from_config
-from presim.serving.plan import Plan, Weights
-from presim.serving.steps.captured import Check, Sample, check, checks, with_captured
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import config_of, from_config
+from presim.serving.serving_plan import Plan, Weights
+from presim.serving.steps.captured_step_times import Check, Sample, check, checks, with_captured
 from presim.serving.steps.times import build
 from presim.system.files import write_file
 from presim.verbs.capture_steps import captured_steps

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.summary import markdown
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.case_tables import read_table
+from presim.studies.validation.error_summary import markdown
 from presim.system.files import check_writable, write_file
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,8 +24,8 @@ import msgspec
 
 from composed_cases import CASES, WHY, Case, fitted
 from presim.cli.script import sentences
-from presim.composition.compare import Agreement
-from presim.composition.graph import store
+from presim.composition.capture_comparison import Agreement
+from presim.composition.graph import graph_files
 from presim.composition.graph.take import config_file, take
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
@@ -48,7 +48,7 @@ def model_of(case: Case, folder: Path) -> tuple[Path, Path]:
         config.write_text(json.dumps({**known, **case.changed}))
     graph = config.with_suffix(".graph")
     if not graph.exists():
-        store.save(take(case.model if ":" in case.model else str(config)), graph)
+        graph_files.save(take(case.model if ":" in case.model else str(config)), graph)
     return config, graph
 
 

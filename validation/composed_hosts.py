@@ -20,7 +20,7 @@ from composed import RESULT, ROOT, folder_of
 from composed_cases import CASES, fitted
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.schema import Kind, Phase, Trace
 
 OUT = ROOT / "src" / "presim" / "compose" / "hosts.json"
@@ -81,7 +81,7 @@ def main() -> None:
     for case in CASES:
         kept = folder_of(case, folder)
         if case.family in STYLES and fitted(case) and (kept / "job.json").exists():
-            traces = store.load(kept).traces
+            traces = job_store.load(kept).traces
             by_style.setdefault(STYLES[case.family], []).append(traces[min(traces)])
     if not by_style:
         raise InputError(f"{folder} has no captured job; make them with `validation/composed.py {folder}`")

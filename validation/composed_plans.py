@@ -14,16 +14,16 @@ import tempfile
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.composition.compare import work
+from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 from presim.composition.plan import Plan
+from presim.evaluation.evaluate_traces import evaluate
 from presim.evaluation.options import EvaluationOptions, RunOptions
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.system.files import check_folder
-from presim.trace import store
+from presim.trace import job_store
 from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
@@ -85,7 +85,7 @@ def row(case: Case, folder: Path) -> str:
     words += f" --schedule {NAMES[case.schedule]} --micro-batches {case.micros} --sequence {case.sequence}"
     if not folder.exists():
         run_and_evaluate([str(SCRIPT), *words.split()], dataclasses.replace(options, save=str(folder)), stdout=2)
-    captured = store.load(folder).traces
+    captured = job_store.load(folder).traces
     theirs = evaluate_saved(folder, EvaluationOptions()).result
     cluster = choose_cluster(gpu="h100-sxm", world_size=case.gpus)
     job = compose(graph(case), plan(case), cluster)

@@ -19,11 +19,11 @@ from typing import Any
 
 from presim.cli.script import sentences
 from presim.serving.answer.metrics import slo_of
-from presim.serving.deployments import ranking
+from presim.serving.deployments import deployment_ranking
 from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, Load, load_of, trial
+from presim.serving.deployments.deployment_search import Found, Point, Space, excess, search
 from presim.serving.deployments.rates import STEADY, sustainable_rate
-from presim.serving.deployments.search import Found, Point, Space, excess, search
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.system.files import check_writable, decode_json, read_bytes, write_file
 
@@ -82,8 +82,11 @@ def row_of(question: Question) -> dict[str, Any]:
     """The best, the plans that serve more than 5 % more, and those that meet an SLO which they are said to miss."""
     begun = time.process_time()
     found, load = question.asked()
-    ranked = ranking.rank(found, load)
-    points = [min(plan, key=lambda point: abs(excess(point, load.slo) - 1)) for plan in ranking.plans_of(found.points)]
+    ranked = deployment_ranking.rank(found, load)
+    points = [
+        min(plan, key=lambda point: abs(excess(point, load.slo) - 1))
+        for plan in deployment_ranking.plans_of(found.points)
+    ]
     best = ranked.best
     missing = {outcome.point.name for outcome in ranked.outcomes if outcome.verdict == "misses"}
     ahead, contradicted = [], []
@@ -111,7 +114,7 @@ def _serves(point: Point, load: Load, per_gpu: float | None) -> bool:
     """
     stay_s = (point.ttft_ms + load.output * point.tpot_ms) / 1e3
     rate = IDLE / stay_s if per_gpu is None else per_gpu * point.gpus / load.output
-    deployment = ranking.deployment_of(point)
+    deployment = deployment_ranking.deployment_of(point)
     if not trial(deployment, load, rate, stay_s).meets:
         return False
     sustained = sustainable_rate(deployment, load.workload)

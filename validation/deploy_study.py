@@ -23,13 +23,13 @@ from typing import Any
 
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import MOST_REQUESTS, Load, load_of
-from presim.serving.deployments.ranking import outcome_of
-from presim.serving.deployments.search import Point, Space
-from presim.serving.model import find
-from presim.serving.plan import Cache, Plan
+from presim.serving.deployments.deployment_ranking import outcome_of
+from presim.serving.deployments.deployment_search import Point, Space
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Cache, Plan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, Recipe, generate

@@ -6,9 +6,9 @@ file with the code of the installed transformers.
 
 from __future__ import annotations
 
-from presim.composition.models.describe import SHIPPED, encode_shipped, read_code, structure_of
+from presim.composition.models.describe_model import SHIPPED, encode_shipped, read_code, structure_of
 from presim.errors import InputError
-from presim.serving.model import config_of, names
+from presim.serving.model_lookup import config_of, names
 from presim.system.files import write_file
 
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from presim.cli.script import sentences
 from presim.cost.fitting.fit_prices import gather
-from presim.cost.fitting.sample import by_class
+from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import part_of
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.errors import InputError
 
 CLASSES = ("gemm-half", "gemm-fp8")

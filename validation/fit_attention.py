@@ -19,12 +19,12 @@ from scipy.optimize import least_squares
 
 from presim.cli.script import sentences
 from presim.cost.analytic.attention import seconds
-from presim.cost.analytic.constants import AttentionConstants, find_constants
-from presim.cost.analytic.device import device_of
+from presim.cost.analytic.gpu_figures import device_of
+from presim.cost.analytic.operator_constants import AttentionConstants, find_constants
 from presim.errors import InputError
 from presim.hardware.catalogue import gpu
 from presim.studies.validation.cases import Case
-from presim.studies.validation.operators import OPERATORS, signature_of
+from presim.studies.validation.published_operators import OPERATORS, signature_of
 from presim.trace.signatures import Attention
 
 _BOUNDS = {  # of what is fitted; a GPU whose rows have no windows keeps their overhead

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cli.script import sentences
-from presim.cost.collectives.constants import ExchangeConstants, exchange_constants
-from presim.cost.collectives.experts import seconds_of
-from presim.cost.collectives.placement import layout_of, links_of
+from presim.cost.collectives.collective_constants import ExchangeConstants, exchange_constants
+from presim.cost.collectives.expert_exchange import seconds_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.errors import InputError
 from presim.studies.validation.cases import Case
-from presim.studies.validation.collectives import COLLECTIVES, cluster_of
 from presim.studies.validation.exchanges import counted_bytes, exchange
+from presim.studies.validation.published_collectives import COLLECTIVES, cluster_of
 from presim.trace.schema import Group
 
 _NAMES = (

@@ -3,8 +3,9 @@
     python validation/fit_experts.py AICONFIGURATOR [--toml FILE]
 
 AICONFIGURATOR is the folder with `data/GPU/moe/ENGINE/VERSION/moe_perf.parquet`. The constants are those of
-`src/presim/hardware/constants/experts.toml`; `presim.serving.steps.experts` explains each. Held out: every second shape
-(hidden size, experts, experts per token) of a table, predicted by constants of the others. Takes two minutes.
+`src/presim/hardware/constants/experts.toml`; `presim.serving.steps.routed_experts` explains each. Held out: every
+second shape (hidden size, experts, experts per token) of a table, predicted by constants of the others. Takes two
+minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.hardware import catalogue
-from presim.serving.steps.experts import ExpertConstants, Routed, seconds
+from presim.serving.steps.routed_experts import ExpertConstants, Routed, seconds
 from presim.system.files import write_file
 
 GPUS = {

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.cost.learned.estimator import PACKAGED
-from presim.cost.learned.schema import HeldOut, Model, read
+from presim.cost.learned.learned_estimator import PACKAGED
+from presim.cost.learned.learned_model_file import HeldOut, Model, read
 from presim.system.files import write_file
 
 ABOUT = """# Learned prices on shapes that no fit has seen

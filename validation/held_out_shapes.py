@@ -19,11 +19,11 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.cost.fitting.boost import SizeLimits, limits_for
-from presim.cost.fitting.fit import fit_class
+from presim.cost.fitting.fit_corrections import fit_class
 from presim.cost.fitting.fit_prices import gather
-from presim.cost.fitting.sample import by_class
+from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import Group, group_of, least_rows, shape_of
-from presim.cost.learned.schema import HeldOut, Model
+from presim.cost.learned.learned_model_file import HeldOut, Model
 from presim.errors import InputError
 from presim.system.files import check_writable, write_file
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from kept_runs import KeptRun, kept_runs, options
 from presim.cli.script import sentences
-from presim.engine.options import Options
-from presim.studies.validation.summary import markdown
+from presim.engine.simulation_options import Options
+from presim.studies.validation.error_summary import markdown
 from presim_study.runs import simulate, step_s
 
 FACTORS = (1.4, 2.0)

@@ -21,8 +21,8 @@ import numpy as np
 from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.summary import markdown
-from presim.trace import store
+from presim.studies.validation.error_summary import markdown
+from presim.trace import job_store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.host_noise import without_host_noise
 from presim.trace.schema import Kind, Trace
@@ -86,7 +86,7 @@ def main() -> None:
     programs: dict[tuple[object, ...], set[Times]] = defaultdict(set)
     disturbed: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for job in jobs(parser.parse_args().folders):
-        trace = next(iter(store.load(job).traces.values()))
+        trace = next(iter(job_store.load(job).traces.values()))
         if trace.manifest.reference_host and len(trace.steps()) > 1:
             times = (
                 host_ns(trace),

@@ -18,7 +18,7 @@ from presim.analysis.time.breakdown import break_down
 from presim.analysis.time.steps import find_steps
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.summary import markdown
+from presim.studies.validation.error_summary import markdown
 from presim_study.runs import simulate, step_s
 
 STATED = 0.8

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from presim.errors import InputError, PresimError
 from presim.studies.validation.cases import Case, read_cases
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.schema import Trace
 from presim_study.captures import Captures
 from presim_study.plan import Plan
@@ -83,7 +83,7 @@ def jobs(folders: Sequence[Path]) -> list[Path]:
         InputError: a folder is not there, or there are no captures at all.
     """
     _check_folders(folders)
-    found = [job.parent for folder in folders for job in folder.glob(f"*/{store.JOB_FILE}")]
+    found = [job.parent for folder in folders for job in folder.glob(f"*/{job_store.JOB_FILE}")]
     if not found:
         raise InputError(
             f"there are no captures in {' or '.join(map(str, folders))}; "

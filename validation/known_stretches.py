@@ -25,7 +25,7 @@ from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.system.files import check_writable
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.capture_speed import stretches
 from presim.trace.schema import Trace
 
@@ -84,9 +84,9 @@ def captures(folders: list[Path], most: int) -> Iterator[Trace]:
     """At most a fixed number of captures per recipe, by name of their folders."""
     taken: Counter[str] = Counter()
     for job in jobs(folders):
-        script = Path(store.load(job, ranks=()).manifest.script.split(" ")[0]).name
+        script = Path(job_store.load(job, ranks=()).manifest.script.split(" ")[0]).name
         if taken[script] < most:
-            trace = next(iter(store.load(job).traces.values()))
+            trace = next(iter(job_store.load(job).traces.values()))
             if trace.manifest.reference_host and len(trace.steps()) > 1:
                 taken[script] += 1
                 yield trace

@@ -22,7 +22,7 @@ import numpy as np
 import public_datasets
 from collectives import logs
 from presim.cli.script import sentences
-from presim.cost.collective_logs.fit import FABRIC, LINK, SWITCH, Fitted, fit
+from presim.cost.collective_logs.fit_collectives import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measurements import FEWEST, Point
 from presim.system.files import check_writable, write_file

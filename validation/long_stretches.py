@@ -24,8 +24,8 @@ import numpy as np
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.summary import markdown
-from presim.trace import store
+from presim.studies.validation.error_summary import markdown
+from presim.trace import job_store
 from presim.trace.schema import Kind, Trace
 
 SPIN = "print(flush=True)\nwhile True: pass"
@@ -107,7 +107,7 @@ def table(spin: int, copy: int) -> str:
         if done.returncode:
             raise InputError(f"the program ended with {done.returncode}; what it printed is above")
         spent = json.loads(times.read_text())
-        (captured,) = store.load(trace).traces.values()
+        (captured,) = job_store.load(trace).traces.values()
     counted = counted_ms(captured, len(spent))
     rows = [
         [name, f"{cpu:.1f}", f"{mine:.1f}", f"{mine / cpu:.2f}"] for (name, cpu), mine in zip(spent.items(), counted)

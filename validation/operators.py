@@ -21,7 +21,7 @@ import operator_tables as tables
 import public_datasets
 from presim import hardware
 from presim.cli.script import sentences
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from presim.cli.script import sentences
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import find
-from presim.serving.plan import Plan, Weights
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import find
 from presim.serving.prompts.prefill import Prefilled, of_batch
-from presim.serving.prompts.prices import Prices
+from presim.serving.prompts.prompt_times import Prices
+from presim.serving.serving_plan import Plan, Weights
 from presim.serving.workloads.generate import Lengths
 from presim.system.files import check_writable, write_file
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 

@@ -22,17 +22,17 @@ from typing import Any
 
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
-from presim.hardware.choose import choose_cluster
-from presim.post_training.answer import RlAnswer, answer
+from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.build import build_job
-from presim.post_training.job import Placement, pool_of
-from presim.post_training.loop import simulate
-from presim.post_training.request import RlRequest
+from presim.post_training.rl_answer import RlAnswer, answer
+from presim.post_training.rl_job import Placement, pool_of
+from presim.post_training.rl_loop import simulate
+from presim.post_training.rl_request import RlRequest
 from presim.post_training.weights import weight_sync
 from presim.serving.defaults import with_defaults
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 from presim.serving.steps.times import build
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.case_tables import read_table
 from presim.system.files import write_file
 
 RESULT = Path(__file__).parent / "results" / "rl-steps.md"

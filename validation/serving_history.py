@@ -21,7 +21,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.case_tables import read_table
 from presim.system.files import check_writable, decode_csv, encode_csv, read_text, write_file
 
 ROOT = Path(__file__).parent.parent

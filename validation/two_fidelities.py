@@ -27,9 +27,9 @@ from presim.evaluation.options import RunOptions
 from presim.planner.answer.why import show
 from presim.planner.confirm.capture import capture
 from presim.planner.of_model import request_for_model
-from presim.planner.request import SearchRequest
-from presim.planner.run import run
+from presim.planner.run_search import run
 from presim.planner.search_options import SearchOptions
+from presim.planner.search_request import SearchRequest
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial, key
 from presim.system.files import check_writable, write_file

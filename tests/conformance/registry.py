@@ -6,16 +6,16 @@ import functools
 from collections.abc import Callable
 
 from presim import hardware
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
 from presim.cost.collectives.measurements import Point
-from presim.cost.collectives.model import NetworkModel
+from presim.cost.collectives.network_model import NetworkModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
-from presim.cost.learned.estimator import LearnedEstimator
-from presim.cost.measured.estimator import MeasuredEstimator
-from presim.cost.measured.rows import Measurement
+from presim.cost.learned.learned_estimator import LearnedEstimator
+from presim.cost.measured.measured_estimator import MeasuredEstimator
+from presim.cost.measured.measured_rows import Measurement
 from presim.cost.price import Estimator
 from presim.cost.roofline import RooflineEstimator
 from presim.hardware import Gpu

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conformance import strategies as made
 from conformance.registry import ESTIMATORS, GPUS, MONOTONE
 from presim import hardware
-from presim.cost import conformance
+from presim.cost import estimator_conformance
 from presim.cost.price import Estimator
 from presim.trace.signatures import Attention, Collective, Gemm, GroupedGemm, Kernel, Signature
 from support.long_cases import examples
@@ -32,13 +32,13 @@ def fresh(name: str, gpu: str) -> Estimator:
 @QUICK
 @given(st.lists(made.signatures(), min_size=1, max_size=12))
 def test_answers_are_complete_deterministic_and_independent(name: str, gpu: str, signatures: list[Signature]) -> None:
-    conformance.check_answers(fresh(name, gpu), signatures)
+    estimator_conformance.check_answers(fresh(name, gpu), signatures)
 
 
 @QUICK
 @given(made.signatures())
 def test_nothing_beats_the_datasheet(name: str, gpu: str, signature: Signature) -> None:
-    conformance.check_roofline(fresh(name, gpu), signature, hardware.gpu(gpu))
+    estimator_conformance.check_roofline(fresh(name, gpu), signature, hardware.gpu(gpu))
 
 
 @QUICK
@@ -49,7 +49,7 @@ def test_larger_products_take_no_less(name: str, gpu: str, small: Gemm | Grouped
     scale = small.groups if isinstance(small, GroupedGemm) and side == "m" else 1  # rows of each group stay even
     large = msgspec.structs.replace(small, **{side: getattr(small, side) + step * more * scale})
     if side != "groups":  # more groups of fewer rows each are no larger
-        conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
+        estimator_conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 @QUICK
@@ -60,7 +60,7 @@ def test_longer_attention_takes_no_less(name: str, gpu: str, small: Attention, w
         fields = ("q_len", "kv_len")
     changed = {field: getattr(small, field) * times for field in fields}
     large = msgspec.structs.replace(small, **changed)
-    conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
+    estimator_conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 @QUICK
@@ -68,7 +68,7 @@ def test_longer_attention_takes_no_less(name: str, gpu: str, small: Attention, w
 def test_more_bytes_take_no_less(name: str, gpu: str, small: Signature, more: int) -> None:
     field = "bytes" if hasattr(small, "pinned") or isinstance(small, Kernel) else "bytes_read"
     large = msgspec.structs.replace(small, **{field: getattr(small, field) + more})
-    conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
+    estimator_conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 def test_collectives_are_left_to_collective_models(estimator: Estimator) -> None:

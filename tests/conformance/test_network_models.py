@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from conformance import strategies as made
 from conformance.registry import CLUSTERS, COVERS_EVERYTHING, NETWORK_MODELS
 from presim import hardware
-from presim.cost import conformance
-from presim.cost.collectives.model import Transfer
+from presim.cost import estimator_conformance
+from presim.cost.collectives.network_model import Transfer
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
@@ -50,7 +50,7 @@ def test_prices_are_well_formed_and_the_same_again(
     if price is None:
         assert name not in COVERS_EVERYTHING
         return
-    conformance.check_price(price, str(collective))
+    estimator_conformance.check_price(price, str(collective))
 
 
 @QUICK
@@ -59,7 +59,7 @@ def test_company_decides_how_long_a_transfer_takes_and_never_helps(
     name: str, gpu: str, asked: list[tuple[Collective, int, int]]
 ) -> None:
     transfers = [Transfer(collective, group_of(count, stride)) for collective, count, stride in asked]
-    conformance.check_transfers(NETWORK_MODELS[name](), transfers, cluster_of(gpu))
+    estimator_conformance.check_transfers(NETWORK_MODELS[name](), transfers, cluster_of(gpu))
 
 
 @QUICK
@@ -68,7 +68,7 @@ def test_nothing_beats_the_wires(name: str, gpu: str, collective: Collective, co
     cluster, group = cluster_of(gpu), group_of(count, stride)
     (price,) = NETWORK_MODELS[name]().price([Transfer(collective, group)], cluster)
     if price is not None:
-        conformance.check_collective_bound(price, collective, group, cluster)
+        estimator_conformance.check_collective_bound(price, collective, group, cluster)
 
 
 @QUICK

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from presim.composition.compose import compose
-from presim.composition.graph.schema import Node, OperatorGraph
+from presim.composition.graph.graph_schema import Node, OperatorGraph
 from presim.composition.graph.take import open_graph
 from presim.composition.graph.works import COUNTED, Sizes, works
 from presim.composition.passes import collective_order, collective_split, tensor_parallel
-from presim.composition.passes.check import problems
+from presim.composition.passes.graph_invariants import problems
 from presim.composition.passes.registry import find, names
 from presim.composition.plan import Plan
-from presim.engine.options import Options
-from presim.evaluation.pipeline import evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import choose_cluster
 from presim.result import Result
 from presim.trace.schema import Kind

@@ -14,8 +14,8 @@ from presim.app.view.opened import open_result
 from presim.app.view.server import application
 from presim.errors import InputError
 from presim.studies.saved_results.kinds import KINDS, ResultKind
-from presim.studies.saved_results.read import read
-from presim.studies.saved_results.show import page
+from presim.studies.saved_results.read_result import read
+from presim.studies.saved_results.show_result import page
 from support import saved_results
 from support.saved_results import Sample
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import CallCosts
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective, Copy, Kernel, Signature

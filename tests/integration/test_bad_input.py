@@ -15,7 +15,7 @@ import pytest
 
 from presim.capture.setup.environment import find_compiler
 from presim.errors import ExitCode
-from presim.trace import store
+from presim.trace import job_store
 from support import workloads
 from support.captured import EXAMPLES
 from support.command import presim, processes_of, start
@@ -233,7 +233,7 @@ def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_explanation_ends_its_capture(number: signal.Signals, tmp_path: Path) -> None:
     """It leaves no process or temporary file; after Ctrl-C what was finished, with exit code 130."""
-    store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
     os.mkfifo(tmp_path / "ready")
     (tmp_path / "tmp").mkdir()
     script = write(tmp_path, WORK + "open('ready', 'w').close()\nwhile True:\n    torch.cuda.synchronize()\n")

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation
 from support.captured import EXAMPLES, evaluated
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]

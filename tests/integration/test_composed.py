@@ -9,8 +9,8 @@ import pytest
 
 from presim.composition.compose import compose
 from presim.composition.plan import Plan
-from presim.evaluation.pipeline import Evaluation, evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.signatures import Attention, Collective, Gemm
 from support.captured import run
 from support.long_cases import marked

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presim.composition.compare import work
+from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
 from presim.composition.plan import Plan
 from presim.evaluation.options import RunOptions
-from presim.hardware.choose import choose_cluster
-from presim.trace import store
+from presim.hardware.cluster_choice import choose_cluster
+from presim.trace import job_store
 from presim.trace.schema import Kind, Trace
 from support.captured import SCRIPTS, evaluated
 from support.models import llama
@@ -26,7 +26,7 @@ def test_a_composed_stage_equals_the_capture(tmp_path: Path) -> None:
     words = "--stages 2 --schedule 1F1B --micro-batches 3"
     options = RunOptions(gpu="h100-sxm", world_size=4, steps=3, save=str(tmp_path / "job"))
     evaluated(SCRIPTS / "llama_pipeline.py", *words.split(), options=options)
-    captured = store.load(tmp_path / "job").traces
+    captured = job_store.load(tmp_path / "job").traces
     plan = Plan(sequence=512, pipeline=2, global_batch=6, clip=False)
     composed = compose(llama(8), plan, choose_cluster(gpu="h100-sxm", world_size=4)).traces
     assert [trace.manifest.rank for trace in composed] == [0, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.evaluation.options import RunOptions
-from presim.trace.routing import distinct
+from presim.trace.even_routing import distinct
 from presim.trace.signatures import Collective
 from support.captured import SCRIPTS, evaluated
 

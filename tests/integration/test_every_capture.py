@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from presim.cli import api
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.schema import COLUMNS, Kind, Phase
 from presim.trace.signatures import Kernel
 from support.captured import Job, run
@@ -125,7 +125,7 @@ def test_a_saved_trace_simulates_for_other_hardware(tmp_path: Path) -> None:
     Host time that was corrected for other load of this machine is corrected again when it is read.
     """
     job = run("gpt2_ddp.py", world_size=8)
-    store.save([job.trace], tmp_path / "trace")
+    job_store.save([job.trace], tmp_path / "trace")
     captured, again = job.result, api.simulate(tmp_path / "trace")
     older = api.simulate(tmp_path / "trace", gpu="a100-80gb-sxm")
     split = api.simulate(tmp_path / "trace", nodes=2, gpus_per_node=4)

@@ -9,7 +9,7 @@ import pytest
 from presim.cli import api
 from presim.engine.matching import match_collectives
 from presim.errors import HangError
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.collate import Communicators
 from presim.trace.representatives import Representatives
 from support.captured import SCRIPTS
@@ -49,7 +49,7 @@ def test_the_filled_part_of_a_buffer_arrives() -> None:
 def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:
     """Four processes; each call matches its counterparts when the traces are combined."""
     api.run(str(SCRIPTS / "exchange.py"), gpu="h100-sxm", world_size=4, ranks="all", save=tmp_path / "trace")
-    traces = list(store.load(tmp_path / "trace").traces.values())
+    traces = list(job_store.load(tmp_path / "trace").traces.values())
     assert [(trace.manifest.exit, trace.manifest.error) for trace in traces] == [("ok", "")] * 4
     matching = match_collectives(traces)
     # Four of the messages are a ring in one launch each; two calls of all ranks are replays.

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from presim.capture.capture_job import CaptureRequest, capture
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.kept_forks import KeptForks
-from presim.capture.ranks.selection import Selection
-from presim.capture.run import CaptureRequest, capture
+from presim.capture.ranks.rank_selection import Selection
 from presim.errors import ExitCode
-from presim.hardware.choose import choose_cluster
-from presim.trace import store
+from presim.hardware.cluster_choice import choose_cluster
+from presim.trace import job_store
 from presim.trace.schema import Kind, Trace
 from support.command import presim, processes_of, start
 
@@ -103,7 +103,7 @@ def test_a_fork_has_the_same_trace_as_a_separate_process(tmp_path: Path) -> None
     for ranks in ("0", "all"):
         ended = presim("run", *WORLD, "--ranks", ranks, "--save", tmp_path / ranks, script)
         assert ended.returncode == 0, ended.stderr
-        trace = store.load(tmp_path / ranks).traces[0]
+        trace = job_store.load(tmp_path / ranks).traces[0]
         mask = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         asked.append([str(trace.signatures[at]) for at in trace.columns["signature"][mask]])
         clock = np.asarray(trace.columns["host_ns"])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.trace.signatures import GroupedGemm
 from support.captured import SCRIPTS, evaluated
 

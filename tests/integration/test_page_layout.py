@@ -14,12 +14,12 @@ from presim.analysis.summarise import summarise
 from presim.app.view.opened import open_result
 from presim.app.view.panes import Shown
 from presim.app.view.server import application
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.report import content, html, json
 from presim.result import Held, Result
-from presim.studies.saved_results.read import read
-from presim.studies.saved_results.show import page
+from presim.studies.saved_results.read_result import read
+from presim.studies.saved_results.show_result import page
 from presim.system.localhost import listening_socket
 from presim.trace.job import Job
 from support import fakes, layout, saved_results, workloads

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture import run
+from presim.capture import capture_job
 from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
@@ -87,7 +87,7 @@ def test_the_sentence_names_lines_ranks_and_calls(tmp_path: Path) -> None:
 
 
 def test_a_trial_without_time_is_named_and_leaves_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_MOST_TRIAL_TO_CAPTURE", 0)
+    monkeypatch.setattr(capture_job, "_MOST_TRIAL_TO_CAPTURE", 0)
     script = tmp_path / "train.py"
     script.write_text(PROGRAM.format(step="loss.item() < 2 and experts[0](x)"))
     options = RunOptions(gpu="h100-sxm", world_size=2, steps=2, check_time=0)

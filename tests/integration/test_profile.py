@@ -13,7 +13,7 @@ import pytest
 from presim import hardware
 from presim.cost.profile.calls import calls
 from presim.cost.profile.calls.families import operators
-from presim.cost.profile.plan import plan
+from presim.cost.profile.measurement_plan import plan
 from presim.cost.profile.sweep import standard_sweep
 from presim.trace.signatures import (
     Attention,

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from presim.composition.replan.layers import with_layers
 from presim.composition.replan.micro_batches import with_micro_batches
+from presim.composition.replan.replan_layers import with_layers
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.trace.schema import Trace

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from presim.engine.options import Options
-from presim.evaluation.pipeline import evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import choose_cluster
 from presim.trace.job import Job
 from presim.trace.rescale import at_world_size

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.trace.schema import HostCall, Kind
 from support.captured import evaluated
 from support.long_cases import marked

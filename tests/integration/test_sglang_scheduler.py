@@ -14,7 +14,7 @@ from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.serving.engines.engine import Role
 from presim.serving.launching.arguments import arguments
 from presim.serving.launching.checkpoint_source import CheckpointSource
-from presim.serving.plan import Plan
+from presim.serving.serving_plan import Plan
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from presim.capture.device_values.drawn import lengths
+from presim.capture.device_values.drawn_values import lengths
 from presim.errors import CaptureError
 from presim.evaluation.options import RunOptions
 from presim.result import Result

@@ -20,8 +20,8 @@ from presim.app.view.opened import Opened
 from presim.app.view.panes import Shown
 from presim.app.view.pipeline import pipeline
 from presim.app.view.server import application
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.system.localhost import listening_socket
 from presim.trace.job import Job
 from presim.units import seconds

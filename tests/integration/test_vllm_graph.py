@@ -11,7 +11,7 @@ import pytest
 
 from presim import hardware
 from presim.composition.compose import compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 from presim.composition.graph.works import Sizes, works
 from presim.composition.plan import Plan

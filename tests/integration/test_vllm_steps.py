@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import config_of, from_config
-from presim.serving.plan import Plan
-from presim.serving.steps.captured import CapturedSteps, with_captured
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import config_of, from_config
+from presim.serving.serving_plan import Plan
+from presim.serving.steps.captured_step_times import CapturedSteps, with_captured
 from presim.serving.steps.times import Engine, build
 from presim.verbs.capture_steps import capture_request, capture_steps, stage_cluster
 from presim.verbs.step_times import read_captured

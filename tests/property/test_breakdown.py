@@ -12,8 +12,8 @@ from presim.analysis.notes.provenance import SPREAD, Doubts, critical_by_signatu
 from presim.analysis.time.breakdown import Instant, break_down
 from presim.analysis.time.segments import Segments
 from presim.analysis.time.steps import find_steps
-from presim.engine.options import Options
 from presim.engine.simulate import simulate
+from presim.engine.simulation_options import Options
 from presim.report.bars import apportion
 from presim.trace.schema import Trace
 from support import fakes

@@ -17,8 +17,8 @@ from timeline_rules import Rules, check_meetings
 from presim.cost import overlap
 from presim.cost.overlap import Demand
 from presim.cost.price import PricedTrace
-from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
+from presim.engine.simulation_options import Options
 from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace

@@ -16,8 +16,8 @@ from presim.analysis.time.critical_path import critical_path
 from presim.analysis.time.steps import find_steps
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import NO_CALLS
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm

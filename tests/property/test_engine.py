@@ -16,8 +16,8 @@ from timeline_rules import Rules, busy_ns, check_meetings
 
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import CallCosts
-from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Trace

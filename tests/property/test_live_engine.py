@@ -22,9 +22,9 @@ from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
-from presim.engine.options import Options
 from presim.engine.ports import port_columns
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Copy

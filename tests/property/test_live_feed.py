@@ -15,11 +15,11 @@ from presim.capture.reading.assemble import assemble
 from presim.capture.reading.log import UNCLAIMED
 from presim.cost.chain import price_trace
 from presim.engine.live import LiveEngine
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.evaluation.live.feed import Feed
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Manifest

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.hardware import choose_cluster
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.path_kernels import meet, walk
 from presim.hardware.network.routing import _adjacency_of, _Same
 from presim.hardware.network.topology import Builder, Topology

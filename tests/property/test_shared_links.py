@@ -15,8 +15,8 @@ from timeline_rules import check_meetings
 
 from presim.cost.overlap import Flows, Paths
 from presim.cost.price import OnFabric, PricedTrace
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
 from presim.hardware.network.sharing import Load, shared_seconds

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import NO_CALLS
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest

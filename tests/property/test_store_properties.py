@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import traces
 
 from presim.errors import InputError
-from presim.trace import rank_file, store
+from presim.trace import job_store, rank_file
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COLUMNS, Trace
 from presim.trace.signatures import Collective, Copy
@@ -32,8 +32,8 @@ def same(left: Trace, right: Trace) -> bool:
 def test_saving_and_reading_is_identity(trace: Trace) -> None:
     """Whatever is in a trace comes back equal, in values and types."""
     with tempfile.TemporaryDirectory() as folder:
-        store.save([trace], folder)
-        assert same(store.load(folder).traces[trace.manifest.rank], trace)
+        job_store.save([trace], folder)
+        assert same(job_store.load(folder).traces[trace.manifest.rank], trace)
 
 
 def _saved(folder: pathlib.Path) -> tuple[Trace, dict[str, bytes]]:
@@ -41,7 +41,7 @@ def _saved(folder: pathlib.Path) -> tuple[Trace, dict[str, bytes]]:
     for index in range(40):
         build.work(Copy(direction="h2d", bytes=index % 5), host_ns=index, scope=f"layer.{index % 3}")
         build.work(Collective(kind="all_reduce", bytes=index, dtype="float32", group=0), stream=1)
-    store.save([build.trace()], folder)
+    job_store.save([build.trace()], folder)
     return build.trace(), {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -55,7 +55,7 @@ def test_a_damaged_job_is_read_right_or_refused(data: st.DataObject) -> None:
         victim = data.draw(st.sampled_from(sorted(files)))
         (folder / victim).write_bytes(_damaged(data, files[victim]))
         try:
-            assert same(store.load(folder).traces[0], trace)
+            assert same(job_store.load(folder).traces[0], trace)
         except InputError as error:
             assert "\n" not in str(error)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from presim.cost.price import PricedTrace
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Copy, Gemm

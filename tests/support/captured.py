@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from presim.capture.processes.forks import Forks
 from presim.capture.processes.kept_forks import KeptForks
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.result import Result
 from presim.trace.schema import Category, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Gemm, Signature

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import load_of
-from presim.serving.deployments.ranking import deployment_of
-from presim.serving.deployments.search import Point
-from presim.serving.launching.bench import benchmark
+from presim.serving.deployments.deployment_ranking import deployment_of
+from presim.serving.deployments.deployment_search import Point
+from presim.serving.launching.bench_script import benchmark
 from presim.serving.launching.folder import DeploymentFolder
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, Recipe, generate

@@ -11,10 +11,10 @@ import math
 import sys
 from typing import Any
 
+from presim.composition.models.decoder_layers import Compressed, Indexer, Layer
 from presim.composition.models.description import Model
-from presim.composition.models.layers import Compressed, Indexer, Layer
-from presim.serving.kv.groups import block_tokens_for
-from presim.serving.kv.layers import KvLayer, every_layer, kv_layers, runs
+from presim.serving.kv.kv_groups import block_tokens_for
+from presim.serving.kv.kv_layers import KvLayer, every_layer, kv_layers, runs
 
 LENGTH = 131072
 IN_FLIGHT = 16384

@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 
 LLAMA = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import SimulateOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.builder import TraceBuilder

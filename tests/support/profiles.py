@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from presim.engine.ops import host_ns
-from presim.engine.options import Options
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster, choose_cluster
 from presim.report import kineto
 from presim.trace.builder import TraceBuilder

@@ -9,8 +9,8 @@ import numpy as np
 
 from presim.composition.replan.cycles import program_calls
 from presim.composition.replan.object_names import DEFINES, REFERS, definitions
-from presim.trace.check import check
 from presim.trace.schema import BUCKETS, COLUMNS, Kind, Trace, fetch_worker
+from presim.trace.trace_invariants import check
 
 _OPERATOR = 5  # column of `calls`
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or depend on what the allocator splits

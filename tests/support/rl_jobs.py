@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from presim.composition.plan import Plan
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.build import Built
 from presim.post_training.curves import Curve
-from presim.post_training.job import Batch, Placement, RlJob, Trainer
-from presim.post_training.memory import PhaseMemory
-from presim.post_training.phases import Prices
+from presim.post_training.rl_job import Batch, Placement, RlJob, Trainer
+from presim.post_training.rl_phases import Prices
+from presim.post_training.role_memory import PhaseMemory
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
 from presim.result import Memory
 from presim.result.memory import MemoryTimeline
 from presim.serving.defaults import with_defaults
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths
 

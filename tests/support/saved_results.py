@@ -11,22 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.cli import main
-from presim.composition.compare import Agreement, Difference, Figure, Turn
-from presim.composition.graph import store as graphs
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.capture_comparison import Agreement, Difference, Figure, Turn
+from presim.composition.graph import graph_files as graphs
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.planner import matrix, study
-from presim.planner.answer import matrix_page, table
+from presim.planner.answer import matrix_page, search_table
 from presim.planner.matrix import Matrix, Run
 from presim.planner.objectives import OBJECTIVES, Work
-from presim.planner.request import SearchRequest
-from presim.planner.run import answer
+from presim.planner.run_search import answer
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.trials.trial import Trial
-from presim.post_training import answer as rl_answer
-from presim.post_training import show
-from presim.post_training.loop import simulate as simulate_rl
+from presim.post_training import rl_answer, rl_text
+from presim.post_training.rl_loop import simulate as simulate_rl
 from presim.report import agreement
-from presim.trace import store
+from presim.trace import job_store
 from support import rl_jobs, workloads
 from support.searching import figures
 
@@ -121,7 +120,7 @@ def _files(folder: Path) -> dict[str, Path]:
     """What the verbs are given."""
     names = ("job", "toml", "cluster", "graph", "budgets", "bench", "cases")
     files = {name: folder / f"{name}{'' if name == 'job' else '.toml'}" for name in names}
-    store.save([workloads.llama_8b(steps=2, layers=3)], files["job"])
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], files["job"])
     files["cluster"].write_text('gpu = "h100-sxm"\nnodes = 4\n\n[network]\nleaf_nodes = 2\noversubscription = 4.0\n')
     files["budgets"].write_text(
         f'[[job]]\nname = "small"\nsimulate = ["{files["job"]}"]\nmemory_GiB = 70.0\nstep_time_s = 0.001\n'
@@ -179,7 +178,7 @@ def _search(folder: Path) -> Sample:
     found = answer(request, trials)
     path = folder / "search.json"
     path.write_bytes(study.encode(found))
-    return Sample(path, printed(lambda: table.write(found)))
+    return Sample(path, printed(lambda: search_table.write(found)))
 
 
 def _agreement(folder: Path) -> Sample:
@@ -200,8 +199,8 @@ def _rl(folder: Path) -> Sample:
     built = rl_jobs.built(rl_jobs.job(staleness=1.0, steps=2))
     found = rl_answer.answer(built, simulate_rl(built.job, built.prices))
     path = folder / "rl.json"
-    path.write_bytes(show.encode(found))
-    return Sample(path, printed(lambda: show.write(found)))
+    path.write_bytes(rl_text.encode(found))
+    return Sample(path, printed(lambda: rl_text.write(found)))
 
 
 if __name__ == "__main__":

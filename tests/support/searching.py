@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Figures, Point
+from presim.planner.trials.trial_messages import Reply
 
 GIB = 1 << 30
 
@@ -35,7 +35,7 @@ def figures(step_time_s: float = 1.0, *, headroom_gib: float = 10.0, gpus: int =
 
 
 class InProcess:
-    """Stands for `presim.planner.trials.workers.Workers`: answers with a function of the point, in its own order."""
+    """Stands for `presim.planner.trials.worker_pool.Workers`: answers with a function of the point, in any order."""
 
     def __init__(self, answer: Callable[[Point], Reply], *, backwards: bool = False) -> None:
         self._answer, self._backwards = answer, backwards

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from presim.app.view.panes import Shown
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
     "composition.launch_files": {
         "presim.composition.plan",
-        "presim.composition.stages",
+        "presim.composition.stage_split",
         "presim.composition.graph.take",
         "presim.hardware",
     },
@@ -114,7 +114,7 @@ MAY_IMPORT = {
     },
     "planner": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "cost", "engine.options", "evaluation")),
-        "presim.capture.launchers.read",
+        "presim.capture.launchers.launch_command",
         "presim.report.rendering",
         "presim.report.screen",
         "presim.verbs.run",
@@ -155,7 +155,7 @@ MAY_IMPORT = {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
         *(f"presim.{part}" for part in ("report", "cli", "evaluation.options", "verbs.simulate")),
         "presim.verbs.prepare",
-        "presim.post_training.answer",
+        "presim.post_training.rl_answer",
         "presim.studies.saved_jobs",
         "presim.studies.saved_results",
     },
@@ -166,7 +166,7 @@ MAY_IMPORT = {
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
-    "presim.composition.graph.compiled",
+    "presim.composition.graph.fused_functions",
     "presim.composition.graph.export",
     "presim.composition.graph.libraries",
     "presim.composition.models.export",

@@ -1,4 +1,4 @@
-"""Variables and arguments are named by what they hold: pronouns, participles and other fillers stay rare."""
+"""Variables and arguments are named by what they hold, not by pronouns or participles; modules have names of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ WORDS = """again alone apart asked at beside beyond both came chosen come each e
 kept known left made more most moved near one others own place rest said says speak spoken taken there together wanted
 when where who whole"""
 FILLERS = frozenset(WORDS.split())
+BY_SUBJECT = frozenset({"app", "cli", "report", "result", "verbs"})
 LIMIT = 0.005  # share of a package's names
 SAMPLE = """
 def merge(first, *others, key=lambda one: one.size, **rest):
@@ -55,6 +56,16 @@ def test_a_packages_names_say_what_they_hold(package: str) -> None:
             if name in FILLERS:
                 fillers.append(f"{module.relative_to(SOURCES)}:{line}: {name}")
     assert len(fillers) <= LIMIT * count, f"{len(fillers)} of {count} names are fillers:\n" + "\n".join(fillers)
+
+
+def test_a_modules_name_occurs_once() -> None:
+    """Rooms that show or ask for what other rooms compute name a module by its subject, as those do."""
+    paths: dict[str, list[str]] = {}
+    for module in sorted(SOURCES.rglob("*.py")):
+        path = module.relative_to(SOURCES)
+        if not module.stem.startswith("__") and path.parts[0] not in BY_SUBJECT:
+            paths.setdefault(module.name, []).append(str(path))
+    assert not [modules for modules in paths.values() if len(modules) > 1]
 
 
 def test_every_kind_of_binding_counts() -> None:

@@ -78,7 +78,7 @@ def test_docstrings_and_comments_name_what_is_there() -> None:
 
 
 def test_what_is_not_there_is_found() -> None:
-    assert missing("`presim.engine.nowhere` and `presim.engine.options.Options` in docs/no.md") == [
+    assert missing("`presim.engine.nowhere` and `presim.engine.simulation_options.Options` in docs/no.md") == [
         "presim.engine.nowhere",
         "docs/no.md",
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.planner.knobs import FREE, Extent
 from presim.planner.space import Space
 from presim.planner.strategy.legal import legal_points

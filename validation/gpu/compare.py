@@ -25,8 +25,8 @@ from presim.cost.price import Origin, Price
 from presim.cost.profile.run_profile import gpu_named
 from presim.cost.resource_demand import MEMORY_REACHED, demand
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.hardware import catalogue, choose_cluster
 from presim.trace.signatures import Attention, Gemm, Normalization, Signature
 from presim.verbs.run import run_and_evaluate

@@ -24,15 +24,15 @@ from presim.cli.script import sentences
 from presim.cost.profile.run_profile import gpu_named
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.serving.kept import kv_heads as kv_heads_of
-from presim.serving.model import Model, find
-from presim.serving.plan import Plan, Weights
-from presim.serving.steps import mixers, stage
-from presim.serving.steps.experts import Routed
+from presim.serving.kept_bytes import kv_heads as kv_heads_of
+from presim.serving.model_lookup import Model, find
+from presim.serving.serving_plan import Plan, Weights
+from presim.serving.steps import mixer_work, stage
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
+from presim.serving.steps.routed_experts import Routed
+from presim.serving.steps.step_work import Reduce, Work
 from presim.serving.steps.times import FIXED_SHARE
-from presim.serving.steps.work import Reduce, Work
 from presim.trace.signatures import Attention, Elementwise, Gemm, GroupedGemm, Normalization
 
 SERVING = "serving.jsonl"
@@ -119,7 +119,7 @@ def step(shape: Row) -> Works:
     works += stage.layer_works(layer, model.hidden, plan, tokens) * count_of_layers
     for count, asked, kept in sequences:
         decodes = asked == 1
-        kernel = mixers.kernel(layer.cached[0], plan, count, asked, kept, "flash3", decode=decodes)
+        kernel = mixer_work.kernel(layer.cached[0], plan, count, asked, kept, "flash3", decode=decodes)
         works += [kernel] * count_of_layers
     return [work for work in works if not isinstance(work, Reduce)]
 

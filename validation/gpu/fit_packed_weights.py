@@ -21,8 +21,8 @@ from campaign import lines_of
 from scipy.optimize import least_squares
 
 from presim.cli.script import sentences
-from presim.cost.analytic.constants import PackedConstants
-from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.gpu_figures import Device, device_of
+from presim.cost.analytic.operator_constants import PackedConstants
 from presim.cost.analytic.packed_weights import seconds
 from presim.cost.profile.run_profile import gpu_named
 from presim.errors import InputError

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
+from presim.capture.capture_job import OLDEST_CAPABILITY, CaptureRequest, capture
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.kept_forks import KeptForks
-from presim.capture.ranks.selection import Selection
-from presim.capture.run import OLDEST_CAPABILITY, CaptureRequest, capture
+from presim.capture.ranks.rank_selection import Selection
 from presim.capture.setup.capture_version import capture_digest
 from presim.errors import InputError
 from presim.hardware.catalogue import find
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
-from presim.hardware.schema import Gpu
-from presim.trace import store
+from presim.hardware.gpu_schema import Gpu
+from presim.trace import job_store
 from presim.trace.schema import Trace
 from presim_study.plan import Plan
 
@@ -53,21 +53,21 @@ class Captures:
     def has(self, plan: Plan) -> bool:
         """Whether all of the plan's captures are kept."""
         script = self.recipes / plan.recipe
-        return all((self.folder / self._key(plan, script, rank) / store.JOB_FILE).exists() for rank in plan.ranks)
+        return all((self.folder / self._key(plan, script, rank) / job_store.JOB_FILE).exists() for rank in plan.ranks)
 
     def _trace(self, plan: Plan, rank: int) -> Trace:
         script = self.recipes / plan.recipe
         if not script.is_file():
             raise InputError(f"there is no recipe {script}; name the folder of the recipes with --recipes")
         kept = self.folder / self._key(plan, script, rank)
-        if (kept / store.JOB_FILE).exists():
-            return store.load(kept).traces[rank]
+        if (kept / job_store.JOB_FILE).exists():
+            return job_store.load(kept).traces[rank]
         program, cluster = Launch(str(script), plan.args), emulated(plan.cluster)
         request = CaptureRequest(program, Selection((rank,)), plan.steps, self.limit_s, hides_output=True)
         forks = self._forks.of(script, cluster)
         (trace,) = capture(request, cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:
-            store.save([trace], kept)
+            job_store.save([trace], kept)
         return trace
 
     def _key(self, plan: Plan, script: Path, rank: int) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from presim.errors import PresimError
 from presim.hardware.catalogue import find
-from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster, Node
-from presim.hardware.schema import Gpu
+from presim.hardware.cluster_choice import choose_cluster
+from presim.hardware.gpu_schema import Gpu
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.gpus import gpu_of, node_of
 from presim_study import dense_models

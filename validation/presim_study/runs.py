@@ -10,9 +10,9 @@ import numpy as np
 from presim.analysis.time.steps import find_steps
 from presim.cost.chain import Chain, price_trace
 from presim.engine.calls import NO_CALLS
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
-from presim.evaluation.pipeline import Evaluation, Pricer, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, Pricer, evaluate
 from presim.hardware.cluster import Cluster
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.job import Job

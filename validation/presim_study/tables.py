@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from presim.studies.validation.summary import HEADINGS, counts, markdown, statistics
+from presim.studies.validation.error_summary import HEADINGS, counts, markdown, statistics
 
 Row = Mapping[str, str]
 # The table calls them measured, but they are exact to the nanosecond in layers and micro-batches, so they were

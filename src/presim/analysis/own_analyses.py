@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from presim.analysis.notes.shared_links import shared_links
-from presim.analysis.ranks import straggler_note
+from presim.analysis.rank_figures import straggler_note
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.errors import InputError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown, break_down
-from presim.analysis.time.repetition import find_stretches, repeated_steps
+from presim.analysis.time.step_period import find_stretches, repeated_steps
 from presim.analysis.time.steps import Steps, find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline

@@ -10,16 +10,16 @@ import msgspec
 from presim.analysis.memory.outside_allocator import outside_allocator
 from presim.analysis.memory.peaks import analyse_memory
 from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
-from presim.analysis.notes.limits import find_limits
+from presim.analysis.notes.limit_notes import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
-from presim.analysis.notes.read_backs import policies_note, policies_used, ranges, read_backs
+from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
-from presim.analysis.time.communicator_setup import connecting_note, find_connecting
+from presim.analysis.time.communicator_waits import connecting_note, find_connecting
 from presim.analysis.time.energy import energy
 from presim.analysis.time.flops import count_flops, utilisation
-from presim.analysis.time.modules import by_module
-from presim.analysis.time.operators import by_collective, by_family, by_operator
-from presim.analysis.time.phases import by_phase
+from presim.analysis.time.module_times import by_module
+from presim.analysis.time.operator_times import by_collective, by_family, by_operator
+from presim.analysis.time.phase_times import by_phase
 from presim.analysis.time.step_phases import step_phases
 from presim.analysis.time.step_spread import step_spread, unusual_steps
 from presim.analysis.time.steps import Steps, find_steps

@@ -11,12 +11,12 @@ import msgspec
 
 from presim.planner.study import Answer
 from presim.planner.trials.trial import format_value
-from presim.post_training.answer import RlAnswer
+from presim.post_training.rl_answer import RlAnswer
 from presim.report import content
 from presim.result import Result
 from presim.result.serving import ServingResult
 from presim.result.training import Projection
-from presim.studies.saved_results.read import SavedResult
+from presim.studies.saved_results.read_result import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 

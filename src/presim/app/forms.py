@@ -83,11 +83,11 @@ def _suggestions(name: str) -> dict[str, list[str]]:
     from presim.composition.graph.take import named_models
     from presim.hardware import Gpu, catalogue
     from presim.hardware.cluster import Fabric, Node
-    from presim.serving import model
+    from presim.serving import model_lookup
 
     return {
-        "model": model.names() if name in ("serve", "deploy") else list(named_models()),
-        "words": model.names() if name == "rl" else list(named_models()),
+        "model": model_lookup.names() if name in ("serve", "deploy") else list(named_models()),
+        "words": model_lookup.names() if name == "rl" else list(named_models()),
         **{field: catalogue.ids(kind) for field, kind in (("gpu", Gpu), ("node", Node), ("fabric", Fabric))},
         "gpus": catalogue.ids(Gpu),
     }

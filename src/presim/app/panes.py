@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from presim.app.view.opened import Pane, opened
-from presim.post_training.answer import RlAnswer
+from presim.post_training.rl_answer import RlAnswer
 from presim.report.palette import css_classes
-from presim.studies.saved_results.read import SavedResult
+from presim.studies.saved_results.read_result import SavedResult
 
 
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:

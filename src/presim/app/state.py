@@ -27,8 +27,8 @@ from presim.errors import InputError
 from presim.report import comparison
 from presim.report.blocks import Block, blocks
 from presim.studies.saved_jobs import compare_jobs
-from presim.studies.saved_results.read import SavedResult, read
-from presim.studies.saved_results.show import page
+from presim.studies.saved_results.read_result import SavedResult, read
+from presim.studies.saved_results.show_result import page
 from presim.system.files import write_file
 
 

@@ -18,9 +18,9 @@ from presim.app.view.server import application, refusal
 from presim.app.what_if import last_sentence
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
-from presim.studies.saved_results.read import read
+from presim.studies.saved_results.read_result import read
 from presim.system.files.scratch import temporary_folder
-from presim.trace.store import JOB_FILE
+from presim.trace.job_store import JOB_FILE
 from presim.verbs.simulate import evaluate_saved
 
 PREFIX = "/view"

@@ -17,7 +17,7 @@ from presim.app import words
 from presim.app.figures import Summary, summary_of
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
-from presim.studies.saved_results.read import read
+from presim.studies.saved_results.read_result import read
 from presim.system.files import decode_json
 from presim.system.files.scratch import temporary_folder
 

@@ -44,7 +44,7 @@ from presim.capture.script.cpu_weights import CpuWeights
 from presim.capture.script.data_loading import DataLoading
 from presim.capture.script.hook import Hook
 from presim.capture.script.misuse import Misuse
-from presim.capture.script.modules import ModuleScopes
+from presim.capture.script.module_hooks import ModuleScopes
 from presim.capture.script.optimizer_steps import OptimizerSteps
 from presim.capture.script.rank_reads import RankReads
 from presim.capture.script.thread_waits import ThreadWaits

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from presim.capture.adapters import extensions, versions
+from presim.capture.adapters import extensions, framework_versions
 from presim.capture.script import current_line, multiprocess
 from presim.capture.script.background_load import BackgroundLoad
 from presim.capture.script.control import Control, Outcome
@@ -93,7 +93,9 @@ class Runner:
             line = current_line.raising_line(error)
             self.outcome.misuse = (f"Misuse of the GPU at {line}: {misuse}.",)
         extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
-        self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, extension_names))
+        self.outcome.error = last + (
+            framework_versions.how_to_install(error) or extensions.explain(last, extension_names)
+        )
 
     def stop(self) -> NoReturn:
         """End after the last requested step."""
@@ -151,14 +153,14 @@ class Runner:
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],
-            **versions.loaded_versions(),
+            **framework_versions.loaded_versions(),
         }
         outcome.facts = observers.facts()
         extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = observers.rank_reads.all_places()
         outcome.notes = (
-            *versions.untested_version_notes(outcome.versions),
+            *framework_versions.untested_version_notes(outcome.versions),
             *extensions.notes(extension_names),
             *observers.notes(),
         )

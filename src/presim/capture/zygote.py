@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from presim.capture import runner
-from presim.capture.processes.process import end_with_parent
+from presim.capture.processes.rank_process import end_with_parent
 from presim.capture.script.control import Request
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook

@@ -17,15 +17,15 @@ from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
-    from presim.hardware.network.answer import NetworkAnswer
+    from presim.hardware.network.network_answer import NetworkAnswer
     from presim.planner.study import Answer
-    from presim.post_training.answer import RlAnswer
+    from presim.post_training.rl_answer import RlAnswer
     from presim.result.explanation import Explanation
     from presim.result.serving import ServingResult
     from presim.result.training import Projection
-    from presim.studies.calibrate.fit import Calibration
+    from presim.studies.calibrate.fit_cluster import Calibration
     from presim.studies.calibrate.parts import Part
-    from presim.studies.gate.check import Gate
+    from presim.studies.gate.budget_check import Gate
 
 
 class EvaluationKeywords(TypedDict, total=False):
@@ -189,7 +189,7 @@ def search(
     from presim.planner.knobs import field_of
     from presim.planner.of_command import request_for_command
     from presim.planner.of_model import request_for_model
-    from presim.planner.run import run as run_search
+    from presim.planner.run_search import run as run_search
     from presim.planner.search_options import SearchOptions
     from presim.planner.trials.trial import format_value
 
@@ -322,13 +322,13 @@ def calibrate(
 def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:
     """Predict the steps of a post-training job: rollouts, log-probabilities, updates and transfers of weights.
 
-    ``request``: fields of `presim.post_training.request.RlRequest`, which documents each and its default:
+    ``request``: fields of `presim.post_training.rl_request.RlRequest`, which documents each and its default:
     ``rl("qwen3-8b", cluster=ClusterOptions(gpu="h100-sxm", nodes=4), response="lognormal:mean=8000,p99=30000")``.
 
     Raises:
         InputError: a field is unknown or invalid, batches do not divide, or a role does not fit its GPUs.
     """
-    from presim.post_training.request import request_of
+    from presim.post_training.rl_request import request_of
     from presim.verbs.rl import predict_rl
 
     return predict_rl(request_of(model, request), cluster, price_per_gpu_hour=price_per_gpu_hour)

@@ -14,7 +14,7 @@ import click
 from presim.cli.declared import Declaration, command_of, declarations, python_keyword, several_words
 from presim.cli.main import cli
 from presim.errors import InputError
-from presim.studies.saved_results.read import read
+from presim.studies.saved_results.read_result import read
 from presim.system.files import write_file
 from presim.system.files.scratch import temporary_folder
 

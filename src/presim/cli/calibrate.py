@@ -35,11 +35,11 @@ def command() -> None:
 def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
     from presim.cost.estimators import notes
-    from presim.hardware.choose import choose_cluster
+    from presim.hardware.cluster_choice import choose_cluster
     from presim.serving import calibrate
-    from presim.serving.model import find
-    from presim.serving.options import EngineOptions, EnginesOptions
-    from presim.serving.plan import Plan
+    from presim.serving.model_lookup import find
+    from presim.serving.serving_options import EngineOptions, EnginesOptions
+    from presim.serving.serving_plan import Plan
     from presim.serving.steps.times import Engine, build
     from presim.system.files import check_writable
     from presim.verbs.serve import engines_of, plan_of, prefill_plan_of
@@ -97,8 +97,8 @@ def job(
     --trace, the memory peaks of a profile (profile_memory=True) are shown beside the predicted ones.
     """
     from presim.evaluation.options import ClusterOptions
+    from presim.studies.calibrate import calibration_text as report
     from presim.studies.calibrate import parts
-    from presim.studies.calibrate import show as report
     from presim.studies.calibrate.correct_cluster import calibrate_job
 
     delivery = Report.pop_from(options)

@@ -48,6 +48,6 @@ def trained_models(context: click.Context, option: click.Parameter, incomplete: 
 
 def served_models(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Models that `presim serve` knows by name."""
-    from presim.serving import model
+    from presim.serving import model_lookup
 
-    return _beginning_with(incomplete, model.names())
+    return _beginning_with(incomplete, model_lookup.names())

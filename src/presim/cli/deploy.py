@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
     from presim.serving.deployments.capacity import Load
     from presim.serving.deployments.demand import Demand
-    from presim.serving.deployments.search import Space
+    from presim.serving.deployments.deployment_search import Space
 
 _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 
@@ -93,7 +93,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     from presim.cli.progress import progress
     from presim.errors import ExitCode
     from presim.serving.answer import metrics
-    from presim.serving.deployments import page, record
+    from presim.serving.deployments import deployment_page, deployment_record
     from presim.system.files import check_folder, check_writable, write_file
     from presim.verbs.deploy import Question, decide, write_files
 
@@ -112,13 +112,13 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     if options["json_file"]:
         from presim.cli.serve import deliver
 
-        deliver(record.encode(decision.document), options["json_file"])
+        deliver(deployment_record.encode(decision.document), options["json_file"])
     if options["csv_file"]:
-        write_file(options["csv_file"], record.table(decision.document))
+        write_file(options["csv_file"], deployment_record.table(decision.document))
     if options["html_file"]:
-        write_file(options["html_file"], page.render(decision.document).encode())
+        write_file(options["html_file"], deployment_page.render(decision.document).encode())
     if not options["quiet"] and options["json_file"] != "-":
-        click.echo(record.text(decision.document))
+        click.echo(deployment_record.text(decision.document))
     return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)
 
 
@@ -140,7 +140,7 @@ def _demand(options: dict[str, Any], gpus: tuple[str, ...]) -> Demand:
 
 def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
     from presim.errors import InputError
-    from presim.serving.deployments.search import Space
+    from presim.serving.deployments.deployment_search import Space
     from presim.serving.drafting import drafting_of
     from presim.serving.steps import overheads
 

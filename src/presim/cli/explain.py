@@ -52,7 +52,7 @@ def command(directory: str, model: str | None, plan_file: str | None, **options:
     from presim.report import explanation as report
     from presim.studies.explain.confirm import CaptureOptions
     from presim.studies.saved_jobs import explain_job
-    from presim.studies.saved_results.read import INTERRUPTED
+    from presim.studies.saved_results.read_result import INTERRUPTED
 
     delivery = Report.pop_from(options)
     captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}

@@ -100,7 +100,7 @@ def _fit_cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node:
 
 
 def _fit_device(data: tuple[Path, ...], gpu: str, out: Path) -> list[str]:
-    from presim.cost.fitting.device import describe_fit, write_device
+    from presim.cost.fitting.accelerator_fit import describe_fit, write_device
 
     return describe_fit(write_device(data, gpu, out), out)
 

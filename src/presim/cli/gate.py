@@ -35,9 +35,9 @@ def command(
     from presim.cli.progress import progress
     from presim.errors import ExitCode
     from presim.studies.gate import text as report
-    from presim.studies.gate.budgets import read
+    from presim.studies.gate.budget_files import read
     from presim.studies.gate.jobs import gate
-    from presim.studies.saved_results.read import INTERRUPTED
+    from presim.studies.saved_results.read_result import INTERRUPTED
     from presim.system.files import check_writable, write_file
 
     delivery = Report.pop_from(options)

@@ -44,13 +44,13 @@ def take_(model: str, out: str, dtype: str) -> None:
     package.module:function, which returns a torch.nn.Module. vllm:MODEL, or vllm:ARCHITECTURE, traces the forward pass
     of vLLM's own model over prompts.
     """
-    from presim.composition.graph import store
+    from presim.composition.graph import graph_files
     from presim.composition.graph.take import open_graph
     from presim.system.files import check_writable
 
     check_writable(out)
     model_graph = open_graph(model, dtype)
-    store.save(model_graph, out)
+    graph_files.save(model_graph, out)
     blocks = ", ".join(
         f"{segment.count} x {segment.name}" for segment in model_graph.segments if segment.name and not segment.backward
     )
@@ -70,14 +70,14 @@ def take_(model: str, out: str, dtype: str) -> None:
 @report_options
 def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, **options: Any) -> None:
     """Show FLOPs, bytes and parameters of the modules in GRAPH, for one batch and sequence length."""
-    from presim.composition.graph import store, summary
+    from presim.composition.graph import graph_files, graph_summary
 
     report = Report.pop_from(options)
-    graph = store.load(model)
+    graph = graph_files.load(model)
     if plot is not None:
-        from presim.composition.graph.plot import svg
+        from presim.composition.graph.graph_plot import svg
         from presim.system.files import write_file
 
         write_file(plot, svg(graph, batch, sequence).encode())
-    content = summary.GraphSummary(summary.by_module(graph, batch, sequence, depth))
-    report.deliver("graph-summary", content, summary.encode(content))
+    content = graph_summary.GraphSummary(graph_summary.by_module(graph, batch, sequence, depth))
+    report.deliver("graph-summary", content, graph_summary.encode(content))

@@ -10,8 +10,8 @@ from presim.cli.report_options import Report, report_options
 from presim.cli.verb import VerbGroup
 
 if TYPE_CHECKING:
+    from presim.hardware.gpu_schema import Sourced
     from presim.hardware.network.topology import Topology
-    from presim.hardware.schema import Sourced
 
 
 @click.group("hardware", cls=VerbGroup)
@@ -53,7 +53,7 @@ def show(name: str, as_toml: bool, plot: str | None, **options: Any) -> None:
     delivery = Report.pop_from(options)
     if as_toml and (delivery.json_file or delivery.html):
         raise click.UsageError(f"{'--json' if delivery.json_file else '--html'} and --toml exclude each other; use one")
-    from presim.hardware.network.drawn import is_cluster, network_of_part
+    from presim.hardware.network.network_choice import is_cluster, network_of_part
     from presim.report import hardware as report
 
     if is_cluster(name):
@@ -69,7 +69,7 @@ def show(name: str, as_toml: bool, plot: str | None, **options: Any) -> None:
 
 
 def _show_cluster(name: str, as_toml: bool, plot: str | None, delivery: Report) -> None:
-    from presim.hardware.network.drawn import network_of_cluster
+    from presim.hardware.network.network_choice import network_of_cluster
     from presim.report import hardware as report
 
     cluster, topology = network_of_cluster(name)
@@ -85,7 +85,7 @@ def _show_cluster(name: str, as_toml: bool, plot: str | None, delivery: Report) 
 
 
 def _draw(topology: Topology, file: str) -> None:
-    from presim.hardware.network.plot import svg
+    from presim.hardware.network.topology_plot import svg
     from presim.system.files import check_writable, write_file
 
     check_writable(file)
@@ -97,7 +97,7 @@ def _find(name: str) -> Sourced:
     from presim.errors import InputError
     from presim.hardware import catalogue
     from presim.hardware.cluster import Fabric, Node
-    from presim.hardware.schema import Gpu
+    from presim.hardware.gpu_schema import Gpu
 
     kinds: tuple[type[Sourced], ...] = (Gpu, Node, Fabric)
     if name.endswith(".toml"):

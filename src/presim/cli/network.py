@@ -77,7 +77,7 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
     FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), ns-3, SimAI,
     htsim (.topo), NCCL (.xml) or `nvidia-smi topo -m`.
     """
-    from presim.hardware.network import answer
+    from presim.hardware.network import network_answer
     from presim.hardware.network.open import exported, open_network
     from presim.system.files import check_writable, write_file
 
@@ -88,21 +88,21 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
             _check_other_file(output, file)
     topology = open_network(file)
     exported_text = exported(file, export[0]) if export else ""
-    content = answer.shape(topology)
+    content = network_answer.shape(topology)
     loads: list[float] = []
     if query["kind"] is not None:
         outcome, exchanges = _run(topology, **query)
         groups = [exchange.ranks for exchange in exchanges]
-        content = answer.answer(topology, outcome, groups, query["kind"])
-        content = answer.with_relief(content, topology, outcome, exchanges)
+        content = network_answer.answer(topology, outcome, groups, query["kind"])
+        content = network_answer.with_relief(content, topology, outcome, exchanges)
         loads = outcome.shared.utilisation(topology).tolist() if outcome.shared is not None else []
     if plot:
-        from presim.hardware.network.plot import svg
+        from presim.hardware.network.topology_plot import svg
 
         write_file(plot, svg(topology, loads).encode())
     if export:
         write_file(export[1], exported_text.encode())
-    report.deliver("network", content, answer.encode(content))
+    report.deliver("network", content, network_answer.encode(content))
 
 
 @network.command("explain")
@@ -200,7 +200,7 @@ def _run(
     budget: str | None,
 ) -> Any:
     from presim.errors import InputError
-    from presim.hardware.network import work
+    from presim.hardware.network import network_effort
     from presim.hardware.network.exchange import Exchange, run
     from presim.hardware.network.open import bytes_of, ranks_of
     from presim.system.budgets import budget_of
@@ -214,5 +214,5 @@ def _run(
         raise InputError(f"{len(participants)} rank has no one to communicate with: give at least two with --ranks")
     groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]
     exchanges = [Exchange(kind, bytes_of(size), group) for group in groups]
-    work.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
+    network_effort.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
     return run(topology, exchanges, resolution), exchanges

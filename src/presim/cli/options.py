@@ -18,7 +18,7 @@ from presim.errors import ExitCode
 from presim.units import quantities
 
 if TYPE_CHECKING:
-    from presim.evaluation.pipeline import Evaluation
+    from presim.evaluation.evaluate_traces import Evaluation
     from presim.result import Result
 
 _FAILED = ("raised", "exited", "killed")  # values of `Result.exit` for a script that did not finish
@@ -152,9 +152,9 @@ def file_name(context: click.Context, option: click.Parameter, word: str | None)
     """
     if word is None or word == "-":
         return word
-    from presim.capture.launchers.read import is_command
+    from presim.capture.launchers.launch_command import is_command
     from presim.errors import InputError
-    from presim.trace.store import JOB_FILE
+    from presim.trace.job_store import JOB_FILE
 
     is_next = word.startswith("-") or word.endswith(".py") or ("=" not in word and is_command(word))
     if is_next or os.path.isfile(os.path.join(word, JOB_FILE)):
@@ -223,7 +223,7 @@ class Outputs:
         """
         from presim.errors import InputError
         from presim.system.files import check_folder, check_writable
-        from presim.trace.store import owns
+        from presim.trace.job_store import owns
 
         if self.price_per_gpu_hour is not None and self.tokens is None:
             raise InputError(
@@ -273,7 +273,7 @@ class Outputs:
     def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
         from presim.report import training
         from presim.studies.projection.projection import project
-        from presim.studies.projection.request import ProjectionRequest
+        from presim.studies.projection.token_budget import ProjectionRequest
 
         request = ProjectionRequest(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))

@@ -17,8 +17,8 @@ from presim.units import quantities
 if TYPE_CHECKING:
     from presim.composition.models.description import Model
     from presim.hardware import Cluster
-    from presim.serving.plan import Plan
     from presim.serving.prompts.prefill import Prefilled
+    from presim.serving.serving_plan import Plan
 
 
 @click.command("prefill", cls=Verb)
@@ -51,9 +51,9 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
     done soonest; beside it stand zigzag and contiguous chunks of every prompt over all ranks, and whole prompts.
     """
-    from presim.hardware.choose import choose_cluster
-    from presim.serving.model import find
-    from presim.serving.plan import Plan
+    from presim.hardware.cluster_choice import choose_cluster
+    from presim.serving.model_lookup import find
+    from presim.serving.serving_plan import Plan
     from presim.serving.weight_types import typed
     from presim.system.files import check_writable
 
@@ -77,8 +77,8 @@ def _plan_prefills(
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
     from presim.cli.progress import progress
-    from presim.serving.prompts import prefill, record
-    from presim.serving.prompts.prices import Prices
+    from presim.serving.prompts import prefill, prefill_record
+    from presim.serving.prompts.prompt_times import Prices
     from presim.system.budgets import budget_of
 
     for batch in batches:
@@ -102,26 +102,26 @@ def _plan_prefills(
     stop.unless(planned)
     if not planned:
         raise InputError(f"no batch can be planned, {refused[0]}")
-    return planned, record.document(planned, refused=refused, partial=stop.is_partial)
+    return planned, prefill_record.document(planned, refused=refused, partial=stop.is_partial)
 
 
 def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[str, Any]) -> None:
     from presim.cli import partial_results
     from presim.cli.serve import deliver
-    from presim.serving.prompts import record
+    from presim.serving.prompts import prefill_record
     from presim.system.files import write_file
 
     if options["html"] and content["partial"]:
         partial_results.write_page("prefill", content, options["html"])
     elif options["html"]:
-        write_file(options["html"], record.render(planned, content).encode())
+        write_file(options["html"], prefill_record.render(planned, content).encode())
     if options["json_file"]:
-        deliver(record.encode(content), options["json_file"])
+        deliver(prefill_record.encode(content), options["json_file"])
     if not options["quiet"] and options["json_file"] != "-":
         if content["partial"]:
             partial_results.write("prefill", content)
         else:
-            record.write(content)
+            prefill_record.write(content)
 
 
 def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:

@@ -54,12 +54,12 @@ def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list
     from presim.cli.progress import progress
     from presim.cost.profile.run_profile import describe_outcome, local_gpu, profile
     from presim.cost.profile.sweep import standard_sweep
-    from presim.trace import store
+    from presim.trace import job_store
 
     signatures = list(standard_sweep())
     if trace is not None:
         signatures = [
-            signature for rank_trace in store.load(trace).traces.values() for signature in rank_trace.signatures
+            signature for rank_trace in job_store.load(trace).traces.values() for signature in rank_trace.signatures
         ]
     with progress(quiet) as say, noted("nothing is written, because nothing was measured"):
         outcome = profile(signatures, out, seconds, local_gpu(), say)

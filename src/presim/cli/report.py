@@ -20,8 +20,8 @@ def command(result: Path, html: str | None, *, modules: bool) -> None:
     Results of the last version are read, too. A saved job is simulated on its own cluster.
     """
     from presim.errors import InputError
-    from presim.studies.saved_results import show
-    from presim.studies.saved_results.read import read
+    from presim.studies.saved_results import show_result
+    from presim.studies.saved_results.read_result import read
     from presim.system.files import check_writable, write_file
 
     if modules and html is not None:
@@ -32,8 +32,8 @@ def command(result: Path, html: str | None, *, modules: bool) -> None:
             raise InputError(f"{html} is the result itself; name another file for the page")
     content = read(result)
     if modules:
-        show.write_modules(content)
+        show_result.write_modules(content)
     elif html is None:
-        show.write(content)
+        show_result.write(content)
     else:
-        write_file(html, show.page(content).encode())
+        write_file(html, show_result.page(content).encode())

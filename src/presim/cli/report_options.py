@@ -65,19 +65,19 @@ class Report:
 
         ``kind_name``: of `presim.studies.saved_results.kinds`, whose functions show the content; ``encoded``: its JSON.
         """
-        from presim.studies.saved_results import show
+        from presim.studies.saved_results import show_result
         from presim.studies.saved_results.kinds import KINDS
-        from presim.studies.saved_results.read import SavedResult
+        from presim.studies.saved_results.read_result import SavedResult
         from presim.system.files import write_file
 
         document = encoded if isinstance(encoded, bytes) else f"{encoded.rstrip()}\n".encode()
         kind = next(kind for kind in KINDS if kind.name == kind_name)
         result = SavedResult(Path(self.json_file or kind_name), kind, content, partial)
         if self.html:
-            write_file(self.html, show.page(result).encode())
+            write_file(self.html, show_result.page(result).encode())
         if self.json_file == "-":
             sys.stdout.buffer.write(document)
         elif self.json_file:
             write_file(self.json_file, document)
         if not self.quiet and self.json_file != "-":
-            show.write(result)
+            show_result.write(result)

@@ -253,8 +253,8 @@ def command(
     from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
-    from presim.post_training import show
-    from presim.post_training.recipes.write import check
+    from presim.post_training import rl_text
+    from presim.post_training.recipes.write_recipe import check
     from presim.system.files import check_writable
     from presim.verbs.rl import predict_rl
 
@@ -280,10 +280,10 @@ def command(
     if written:
         deliver("".join(f"{setting}\n" for setting in answer.settings).encode(), written[1])
     if html:
-        from presim.post_training import page
+        from presim.post_training import rl_page
 
-        page.write(answer, html)
+        rl_page.write(answer, html)
     if json_file:
-        deliver(show.encode(answer), json_file)
+        deliver(rl_text.encode(answer), json_file)
     if not quiet and json_file != "-":
-        show.write(answer)
+        rl_text.write(answer)

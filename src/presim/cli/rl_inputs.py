@@ -10,12 +10,12 @@ from typing import Any
 
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions
-from presim.post_training.job import Offloads
-from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.placement_file import placement_fields
 from presim.post_training.recipes.frameworks import FRAMEWORKS
-from presim.post_training.recipes.request import FromRecipe, read_recipe
-from presim.post_training.request import Fusion, RlRequest
+from presim.post_training.recipes.recipe_request import FromRecipe, read_recipe
+from presim.post_training.response_lengths import longest, response_lengths
+from presim.post_training.rl_job import Offloads
+from presim.post_training.rl_request import Fusion, RlRequest
 from presim.system.files import shortened
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))

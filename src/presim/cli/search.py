@@ -146,9 +146,9 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     e.g. `torchrun train.py --tp {tp}`; it is captured for each value in `--vary`. With a MODEL and a COMMAND, --confirm
     captures the best plans with the COMMAND.
     """
-    from presim.planner.answer import written
-    from presim.planner.answer.table import csv_table, write
-    from presim.planner.run import run
+    from presim.planner.answer import point_files
+    from presim.planner.answer.search_table import csv_table, write
+    from presim.planner.run_search import run
     from presim.planner.study import encode
     from presim.system.files import check_writable, write_file
 
@@ -157,7 +157,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         if path and path != "-":
             check_writable(path)
     if outputs["folder"]:
-        written.check(outputs["folder"])
+        point_files.check(outputs["folder"])
     if matrix := options.pop("matrix"):
         return _matrix(words, matrix, options, outputs)
     request = _request(words, click.get_current_context().obj or [], options)
@@ -168,7 +168,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_table(answer))
     if outputs["html_file"]:
-        from presim.planner.answer.page import render
+        from presim.planner.answer.search_page import render
 
         write_file(outputs["html_file"], render(answer).encode())
     if outputs["json_file"] == "-":
@@ -218,10 +218,10 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
 
 def _write(request: Any, answer: Any, folder: str) -> None:
     """Write the files of the best point, and report each framework on standard error."""
-    from presim.planner.answer import written
+    from presim.planner.answer import point_files
 
-    written.write(request, answer, folder)
-    launch_files = written.launch(request, answer.best_point, folder)
+    point_files.write(request, answer, folder)
+    launch_files = point_files.launch(request, answer.best_point, folder)
     for line in launch_files.lines() if launch_files is not None else ():
         click.echo(line, err=True)
 
@@ -275,7 +275,7 @@ def _request_of_space(command: list[str], settings: Any, options: Any, fixed: di
     """Request with a space; the model's sizes and fixed options are facts for its constraints."""
     from presim.errors import InputError
     from presim.planner.of_command import request_for_command
-    from presim.planner.spaces.facts import facts_of
+    from presim.planner.spaces.constraint_facts import facts_of
     from presim.planner.spaces.space_request import request_for_space
 
     if len(models) > 1:

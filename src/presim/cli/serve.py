@@ -60,10 +60,10 @@ def command(model: str, **options: Any) -> int:
     """
     from presim.cli.progress import progress
     from presim.errors import ExitCode
-    from presim.serving.answer import metrics, record, screen
-    from presim.serving.answer.cost import Prices
+    from presim.serving.answer import metrics, screen, serving_record
+    from presim.serving.answer.token_cost import Prices
     from presim.serving.deployments.prediction import predict
-    from presim.serving.options import EngineOptions, FleetOptions, LifeOptions, LoadOptions
+    from presim.serving.serving_options import EngineOptions, FleetOptions, LifeOptions, LoadOptions
     from presim.verbs.serve import deployment_of, workload_of
 
     outputs = {
@@ -83,20 +83,20 @@ def command(model: str, **options: Any) -> int:
     if outputs["engine"] != "fast":
         _compare_with(prediction, outputs["engine"])
     if outputs["html"]:
-        from presim.serving.answer import page
+        from presim.serving.answer import serving_page
 
-        page.write(prediction, outputs["html"], prices)
+        serving_page.write(prediction, outputs["html"], prices)
     if outputs["perfetto"]:
-        from presim.serving.answer import timeline
+        from presim.serving.answer import request_trace
 
-        timeline.write(prediction.served, outputs["perfetto"])
+        request_trace.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        saved = record.result_of(
+        saved = serving_record.result_of(
             prediction, per_request=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"]
         )
-        deliver(record.encode(saved), outputs["json_file"])
+        deliver(serving_record.encode(saved), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        screen.write(record.result_of(prediction, prices=prices, detailed_steps=outputs["detail"]))
+        screen.write(serving_record.result_of(prediction, prices=prices, detailed_steps=outputs["detail"]))
     return int(ExitCode.STANDS)
 
 
@@ -106,7 +106,7 @@ def _compare_with(prediction: Prediction, engine: Engine) -> None:
 
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
-    from presim.serving.engines.simulate import simulate
+    from presim.serving.engines.simulate_fleet import simulate
 
     # The engine's own scheduler runs without a server, whose streams would delay what arrives.
     fleet = dataclasses.replace(prediction.deployment.fleet(), input_load_ns=0)

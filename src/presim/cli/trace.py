@@ -20,11 +20,11 @@ from presim.units import quantities
 def command(directory: str, rank: int | None, entries: str | None, **options: Any) -> None:
     """Inspect the trace in DIR: counts, signatures, streams, collectives, and single entries."""
     from presim.report import trace_view
-    from presim.trace import store
+    from presim.trace import job_store
 
     report = Report.pop_from(options)
     entry_range = _range(entries)
-    job = store.load(directory, ranks=None if rank is None else [rank])
+    job = job_store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
     if entry_range is not None and entry_range.start >= len(trace):
         raise click.BadParameter(f"{entries!r} begins after the last of {len(trace)} entries", param_hint="--entries")

@@ -77,7 +77,7 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, budg
     """
     from presim.cli import partial_results
     from presim.report import training as report
-    from presim.studies.projection.request import ProjectionRequest, check
+    from presim.studies.projection.token_budget import ProjectionRequest, check
     from presim.studies.saved_jobs import project_training
     from presim.system.budgets import budget_of
     from presim.system.files import check_writable, write_file

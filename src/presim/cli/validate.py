@@ -15,7 +15,7 @@ from presim.system.interrupts import caught
 from presim.units import quantities
 
 if TYPE_CHECKING:
-    from presim.engine.options import Options
+    from presim.engine.simulation_options import Options
     from presim.studies.validation.cases import Case
     from presim.studies.validation.results import ResultTable
     from presim.studies.validation.runs import Providers
@@ -110,7 +110,7 @@ def command(
         return _serving(table, out, report, only, limit)
     if kind != "runs":
         return _single_times(kind, table, out, report)
-    from presim.engine.options import Options
+    from presim.engine.simulation_options import Options
     from presim.studies.validation.cases import read_cases, select
     from presim.studies.validation.providers import open_providers
     from presim.studies.validation.results import ResultTable
@@ -161,7 +161,7 @@ def _check_recipes(folder: Path | None) -> None:
 def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
     """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
-    from presim.studies.validation.workers import solve_all
+    from presim.studies.validation.case_workers import solve_all
 
     with caught() as stop, progress() as say:
         for number, (case, prediction) in enumerate(solve_all(cases, providers, jobs, options), start=1):
@@ -174,7 +174,7 @@ def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options,
 def _finish(results: ResultTable, report: Path | None, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.studies.validation import printed
-    from presim.studies.validation.summary import write_summary
+    from presim.studies.validation.error_summary import write_summary
 
     rows = results.rows()
     if report and not partial:
@@ -190,7 +190,7 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
     """Raise early if a file cannot be written or would overwrite another one."""
     from presim.errors import InputError
     from presim.system.files import check_writable
-    from presim.trace import store
+    from presim.trace import job_store
 
     named = [os.path.realpath(path) for path in (table, out, report) if path is not None]
     if len(set(named)) < len(named):
@@ -199,13 +199,13 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
         if path is not None:
             check_writable(path)
     if captures is not None:
-        store.check_writable(captures)
+        job_store.check_writable(captures)
 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
     from presim.studies.validation import printed
-    from presim.studies.validation.collectives import COLLECTIVES
-    from presim.studies.validation.operators import OPERATORS
+    from presim.studies.validation.published_collectives import COLLECTIVES
+    from presim.studies.validation.published_operators import OPERATORS
     from presim.system.files import write_file
 
     times = COLLECTIVES if kind == "collectives" else OPERATORS

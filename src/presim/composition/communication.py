@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from presim.composition.graph.schema import Node, Operand
+from presim.composition.entry_templates import Rows
+from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.graph.works import Sizes
-from presim.composition.passes.collectives import ALL_GATHER, COMBINE, DISPATCH, SEND_RECV, WAIT
-from presim.composition.rows import Rows
+from presim.composition.passes.collective_names import ALL_GATHER, COMBINE, DISPATCH, SEND_RECV, WAIT
 from presim.trace.collective import Routed, Splits
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Collective

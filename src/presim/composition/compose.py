@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.composition import stages
+from presim.composition import stage_split
 from presim.composition.all_memory import Lacks
 from presim.composition.composition import Composition
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.host_memory import host_memory_notes
 from presim.composition.kept_traces import Kept
 from presim.composition.layout import layout
@@ -56,7 +56,7 @@ def compose(
     Raises:
         InputError: the plan is invalid for this model or cluster.
     """
-    count = stages.count_blocks(graph)
+    count = stage_split.count_blocks(graph)
     check(plan, cluster.world_size, count)
     plan = with_passes(plan, cluster.world_size)
     if not count:

@@ -6,22 +6,20 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from presim.composition import stages
+from presim.composition import stage_split
 from presim.composition.all_memory import Lacks
-from presim.composition.assemble import Assembled, assemble
-from presim.composition.blocks import Blocks, Placed
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.block_templates import Blocks, Placed
+from presim.composition.entry_templates import PRIORITIES, Rows, Tables
+from presim.composition.graph.graph_schema import OperatorGraph
+from presim.composition.host_gaps import HostTimes, host_times
 from presim.composition.host_memory import HostUse
-from presim.composition.hosts import HostTimes, host_times
 from presim.composition.layout import Layout, groups, layout, pair_groups
 from presim.composition.names import Names
 from presim.composition.orders import orders
 from presim.composition.own_schedule import parse
-from presim.composition.passes import expert_parameters, quantisation, sparse, untie
-from presim.composition.placement import stage_ranks
+from presim.composition.passes import expert_parameters, quantisation, sparse_weights, untie
 from presim.composition.plan import Plan
 from presim.composition.plan_passes import apply_passes
-from presim.composition.rows import PRIORITIES, Rows, Tables
 from presim.composition.runtime import activation_offload, optimizer, optimizer_offload, recompute, tied
 from presim.composition.runtime.data_parallel import DataParallel
 from presim.composition.runtime.ddp import Ddp
@@ -34,6 +32,8 @@ from presim.composition.runtime.updates import UPDATES
 from presim.composition.runtime.with_experts import WithExperts
 from presim.composition.runtime.zero1 import Zero1
 from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.stage_placement import stage_ranks
+from presim.composition.template_assembly import Assembled, assemble
 from presim.composition.units import Unit, separate_experts, units
 from presim.hardware.cluster import Cluster
 from presim.trace.dtypes import dtype_bytes
@@ -54,12 +54,12 @@ class Composition:
         self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
         for gpu in dict.fromkeys(view.gpu for view in cluster.views()):
             quantisation.check(plan.passes, gpu.name, gpu.peak)
-            sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
+            sparse_weights.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
         self.graph, self.notes, self.load = apply_passes(graph, plan, cluster)
         self.experts = expert_parameters.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
-        sizes = plan.stages or stages.even_sizes(stages.count_blocks(graph), count)
-        self.stages = stages.split_stages(self.graph, sizes)
+        sizes = plan.stages or stage_split.even_sizes(stage_split.count_blocks(graph), count)
+        self.stages = stage_split.split_stages(self.graph, sizes)
         self.stages *= 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1  # with the copies of each
         self.all_micros = plan.micro_batches(cluster.world_size)
         self.lacks = lacks

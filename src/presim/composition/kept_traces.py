@@ -7,8 +7,8 @@ import dataclasses
 import msgspec
 import numpy as np
 
-from presim.composition.assemble import Assembled
 from presim.composition.names import Ints
+from presim.composition.template_assembly import Assembled
 from presim.trace.schema import Kind, Trace
 
 

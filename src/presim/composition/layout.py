@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition import placement
+from presim.composition import stage_placement
 from presim.composition.plan import Plan
 from presim.trace.schema import Group
 
@@ -61,7 +61,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     if across and copies and not plan.shard:
         copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
     pipeline = tuple(range(0, world_size, inside))
-    rank_by_stage, partners = placement.stage_ranks(plan), placement.partners(plan)
+    rank_by_stage, partners = stage_placement.stage_ranks(plan), stage_placement.partners(plan)
     return Layout(
         world_size,
         first,

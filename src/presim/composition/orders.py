@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from presim.composition.pass_dependencies import Dependencies, Dependency, is_ready
 from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved_passes
-from presim.composition.steps import (
+from presim.composition.pipeline_steps import (
     BACKWARD,
     EXCHANGE,
     FORWARD,

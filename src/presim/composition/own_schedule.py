@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from presim.composition.orders import with_messages
 from presim.composition.pass_dependencies import Dependencies, Dependency, Pass, name_of
-from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
+from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
 from presim.errors import InputError
 
 OWN = "own"

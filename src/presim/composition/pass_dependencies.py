@@ -10,7 +10,7 @@ import collections
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from presim.composition.steps import AWAIT, SIGNAL, WEIGHT, Signal, Step
+from presim.composition.pipeline_steps import AWAIT, SIGNAL, WEIGHT, Signal, Step
 
 Pass: TypeAlias = tuple[str, int, int]  # kind, stage, micro-batch
 Dependency: TypeAlias = tuple[Pass, Pass]  # the second begins after the first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
+from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
 
 
 def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
+from presim.composition.operator_bound import roofline
 from presim.composition.own_schedule import splits_backward
 from presim.composition.passes import (
-    attention,
+    attention_backend,
     budget,
-    compiled,
+    compiled_functions,
     context_parallel,
     expert_parallel,
     expert_routing,
@@ -20,13 +21,12 @@ from presim.composition.passes import (
     untie,
     zero_bubble,
 )
-from presim.composition.passes.chain import Chain
 from presim.composition.passes.expert_routing import Load
-from presim.composition.placement import stage_ranks
+from presim.composition.passes.pass_chain import Chain
 from presim.composition.plan import Plan
-from presim.composition.roofline import roofline
+from presim.composition.stage_placement import stage_ranks
 from presim.hardware.cluster import Cluster
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 
 
 def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str], Load]:
@@ -47,8 +47,8 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
     chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
     load, expert_notes = _share_experts(chain, plan)
-    chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, cluster)))
-    chain.step("compiled functions", compiled.apply)
+    chain.step("attention", functools.partial(attention_backend.apply, backend=_backend(plan, cluster)))
+    chain.step("compiled functions", compiled_functions.apply)
     changed, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
     chain = Chain(changed, plan.micro_batch, plan.local_sequence)  # 2:4 products have fewer FLOPs
     notes += expert_notes

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-from presim.composition.graph.schema import OperatorGraph, Origin
-from presim.composition.rows import Template
+from presim.composition.entry_templates import Template
+from presim.composition.graph.graph_schema import OperatorGraph, Origin
 
 Key: TypeAlias = tuple[object, ...]  # identifies a memory block or an event within a step
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from presim.composition.graph.graph_schema import OperatorGraph, Origin, Parameter
 from presim.composition.graph.parameters import elements
-from presim.composition.graph.schema import OperatorGraph, Origin, Parameter
 from presim.composition.schedule import Key, Run, value_key
 
 # (repeated forward segment, block); (-1, chunk) for parameters outside blocks. A third number marks the block's

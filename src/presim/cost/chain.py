@@ -19,13 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
-from presim.cost.collective_logs.bounds import least_ns
-from presim.cost.collectives.environment import ignored_variables
-from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
-from presim.cost.collectives.models import collective_models
+from presim.cost.collective_logs.bandwidth_bounds import least_ns
+from presim.cost.collectives.nccl_environment import ignored_variables
+from presim.cost.collectives.network_model import NetworkModel, Transfer, first_answers
+from presim.cost.collectives.network_models import collective_models
 from presim.cost.estimators import estimators, notes
 from presim.cost.gpu_variability import on_slowest_gpu, slowdown
 from presim.cost.overlap import Demand

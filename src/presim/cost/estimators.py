@@ -7,10 +7,10 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.learned.estimator import PACKAGED, LearnedEstimator, models_in
-from presim.cost.measured import kept, table
-from presim.cost.measured.estimator import MeasuredEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.learned.learned_estimator import PACKAGED, LearnedEstimator, models_in
+from presim.cost.measured import price_columns, table
+from presim.cost.measured.measured_estimator import MeasuredEstimator
 from presim.cost.price import Estimator
 from presim.errors import InputError
 from presim.hardware import Gpu
@@ -70,14 +70,14 @@ def _measured(folders: Sequence[Path], gpu: Gpu) -> _Measured:
 @functools.lru_cache(maxsize=4)
 def _read(files: tuple[tuple[Path, tuple[int, int]], ...], gpu: Gpu) -> _Measured:
     paths = [path for path, _ in files]
-    columns = kept.load(paths, gpu)
+    columns = price_columns.load(paths, gpu)
     if columns is not None:
-        return _Measured(kept.estimator_of(columns, gpu), columns.rejected, columns.gpus)
+        return _Measured(price_columns.estimator_of(columns, gpu), columns.rejected, columns.gpus)
     rows_of_tables = table.read(paths, gpu.id)
     if not rows_of_tables.rows:
         return _Measured(None, rows_of_tables.rejected, rows_of_tables.gpus)
     estimator = MeasuredEstimator(gpu, rows_of_tables.rows)
-    kept.save(paths, gpu, estimator, rows_of_tables)
+    price_columns.save(paths, gpu, estimator, rows_of_tables)
     return _Measured(estimator, rows_of_tables.rejected, rows_of_tables.gpus)
 
 

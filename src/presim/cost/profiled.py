@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster, choose_cluster

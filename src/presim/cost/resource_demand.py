@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from presim.cost.collectives.algorithms import DIRECT, SIMPLE
 from presim.cost.collectives.channels import channels
-from presim.cost.collectives.constants import exchange_constants, fabric_constants
-from presim.cost.collectives.environment import Tuning, tuning_of
-from presim.cost.collectives.experts import exchanged_bytes
-from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
+from presim.cost.collectives.collective_constants import exchange_constants, fabric_constants
+from presim.cost.collectives.expert_exchange import exchanged_bytes
+from presim.cost.collectives.group_placement import Layout, Links, layout_of, links_of
+from presim.cost.collectives.nccl_environment import Tuning, tuning_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
 from presim.hardware import Cluster

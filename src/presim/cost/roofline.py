@@ -12,7 +12,7 @@ from presim.trace.signatures import Attention, Collective, Copy, Gemm, GroupedGe
 
 # Steps of Gemma 2B and of a vision transformer took 1.2 to 1.7 times their roofline (TorchSim, table 16).
 _LONGER = 0.7
-_SHORTER = 0.02  # boost clocks above the datasheet, as in presim.cost.measured.rows
+_SHORTER = 0.02  # boost clocks above the datasheet, as in presim.cost.measured.measured_rows
 
 
 class RooflineEstimator:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
-from presim.engine.options import Options
 from presim.engine.program import JobProgram, build_program
 from presim.engine.simulate import run_program
+from presim.engine.simulation_options import Options
 from presim.trace.schema import Trace
 
 Ints = NDArray[np.int64]

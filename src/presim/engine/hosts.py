@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.engine.heap import wake
+from presim.engine.event_heap import wake
 from presim.engine.state import EVENT_SYNC, FETCH, STREAM_SYNC, WAIT, Program, State
 
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from presim.engine import look_ahead, loop
 from presim.engine.compaction import FinishedOps
-from presim.engine.compiled import compiled_run
+from presim.engine.compiled_loop import compiled_run
 from presim.engine.contention import Classes
 from presim.engine.ops import RankOps
-from presim.engine.options import Options
 from presim.engine.ports import port_columns
 from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
+from presim.engine.simulation_options import Options
 
 Ints = NDArray[np.int64]
 

@@ -1,7 +1,7 @@
 """The inner loop: hosts, streams and rendezvous as a discrete-event simulation.
 
-This is plain Python over sequences of integers. `presim.engine.compiled` compiles it from the same source. Indices are
-not checked here: `presim.engine.program` builds arrays whose indices are valid.
+This is plain Python over sequences of integers. `presim.engine.compiled_loop` compiles it from the same source.
+Indices are not checked here: `presim.engine.program` builds arrays whose indices are valid.
 
 An *op* is a trace entry that concerns streams or blocks the host. A *slot* is one stream of one rank.
 A slot's ops go through these states::
@@ -27,7 +27,7 @@ The loop consists of these modules, each of which uses only earlier ones: `state
 
 from __future__ import annotations
 
-from presim.engine.heap import pop
+from presim.engine.event_heap import pop
 from presim.engine.hosts import advance_host
 from presim.engine.slowdown import update_slowdowns
 from presim.engine.state import (

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
+from presim.engine.batch_fetches import fetch_ns, fetch_targets
 from presim.engine.contention import Classes
-from presim.engine.fetches import fetch_ns, fetch_targets
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Copy, Signature

@@ -5,7 +5,7 @@ Work is rounded down and time is rounded up, so no op ends early. At most 1 ns i
 
 from __future__ import annotations
 
-from presim.engine.heap import move
+from presim.engine.event_heap import move
 from presim.engine.state import SCALE, State
 
 

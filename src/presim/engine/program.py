@@ -13,12 +13,12 @@ from presim.engine import loop, state
 from presim.engine.contention import Classes
 from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
-from presim.engine.options import Options
 from presim.engine.ports import port_columns
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.representatives import Representatives
+from presim.trace.trace_invariants import check
 
 Ints = NDArray[np.int64]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
-from presim.engine.compiled import compiled_run
+from presim.engine.compiled_loop import compiled_run
 from presim.engine.hang import hang
-from presim.engine.options import Options
 from presim.engine.program import OP_COLUMNS, Ints, JobProgram, build_program, initial_state, timeline
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.errors import HangError
 from presim.trace.representatives import Representatives

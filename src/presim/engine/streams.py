@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.engine.heap import push, wake
+from presim.engine.event_heap import push, wake
 from presim.engine.hosts import advance_host, is_host_unblocked
 from presim.engine.links import add_carrier, remove_carrier
 from presim.engine.pace import account_work

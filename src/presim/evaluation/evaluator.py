@@ -19,9 +19,9 @@ from presim.cost.chain import Chain, price_trace
 from presim.cost.estimators import versions
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
-from presim.engine.options import Options
-from presim.evaluation import pipeline
-from presim.evaluation.prepared import Prepared, prepare
+from presim.engine.simulation_options import Options
+from presim.evaluation import evaluate_traces
+from presim.evaluation.idle_machine import Prepared, prepare
 from presim.hardware.cluster import Cluster
 from presim.result import Result
 from presim.trace.job import Job
@@ -50,7 +50,7 @@ class Evaluator:
             HangError: its ranks deadlock.
         """
         prepared = self._prepare(job)
-        evaluation = pipeline.evaluate(
+        evaluation = evaluate_traces.evaluate(
             job,
             cluster,
             options,

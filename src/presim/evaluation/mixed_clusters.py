@@ -10,10 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from presim.cost.collectives.model import Transfer, first_answers
-from presim.cost.collectives.models import collective_models
+from presim.cost.collectives.network_model import Transfer, first_answers
+from presim.cost.collectives.network_models import collective_models
 from presim.cost.price import PricedTrace
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup

@@ -7,7 +7,7 @@ import dataclasses
 from presim.analysis.summarise import Device
 from presim.analysis.time.flops import arithmetic_dtype
 from presim.engine.calls import NO_CALLS
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
+from presim.cost.estimator_selection import Selection
 from presim.cost.price import PricedTrace
-from presim.cost.selection import Selection
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup

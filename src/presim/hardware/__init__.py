@@ -1,10 +1,10 @@
 """GPUs, nodes and fabrics: TOML files with units in the keys and a source for each figure."""
 
 from presim.hardware.catalogue import fabric, fabrics, gpu, gpus, node, nodes
-from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster, Fabric, Node
+from presim.hardware.cluster_choice import choose_cluster
 from presim.hardware.device_config import device_config
-from presim.hardware.schema import Gpu, Source
+from presim.hardware.gpu_schema import Gpu, Source
 
 __all__ = [
     "Cluster", "Fabric", "Gpu", "Node", "Source",

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, keys, load_toml, merge_tables, unsourced
-from presim.hardware.schema import Gpu, Sourced
+from presim.hardware.gpu_schema import Gpu, Sourced
 
 ROOT = Path(__file__).parent / "data"
 P = TypeVar("P", bound=Sourced)

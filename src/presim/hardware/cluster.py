@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
+from presim.hardware.gpu_schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
 from presim.system.files.field_bounds import Count
 from presim.system.files.field_docs import doc
 from presim.units import GIB
@@ -132,7 +132,7 @@ class Cluster(msgspec.Struct, frozen=True):
     collectives: dict[str, Any] = {}  # constants of the collective model, fitted to this cluster
     network: dict[
         str, Any
-    ] = {}  # network topology (presim.hardware.network.describe); empty: unknown, no links are shared
+    ] = {}  # network topology (presim.hardware.network.build_topology); empty: unknown, no links are shared
     groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
     neighbours: tuple[NodeGroup, ...] = ()  # of a view: the rest, then the groups, for the network between all nodes
 

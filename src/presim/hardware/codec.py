@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim.errors import InputError
-from presim.hardware.schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, Gpu, Source, Sourced
+from presim.hardware.gpu_schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, Gpu, Source, Sourced
 from presim.system.files import FormatError, decode_toml, read_text
 
 P = TypeVar("P", bound=Sourced)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim.errors import InputError
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 
 DRIVER_VERSION = 13000  # as cudaDriverGetVersion says it: CUDA 13.0
 

@@ -5,7 +5,7 @@ It catches sparse peaks in place of dense ones, bits in place of bytes, and tota
 
 from __future__ import annotations
 
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 
 # FLOPs (operations) that one SM or compute unit completes per clock, dense, a multiply-add counted as two.
 # NVIDIA: "Throughput of native arithmetic instructions" in the CUDA programming guide, and the whitepapers of

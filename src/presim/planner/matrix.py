@@ -14,7 +14,7 @@ from presim.hardware import catalogue
 from presim.planner.knobs import short
 from presim.planner.objectives import OBJECTIVES, Objective
 from presim.planner.of_model import request_for_model
-from presim.planner.run import run
+from presim.planner.run_search import run
 from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Value, format_value

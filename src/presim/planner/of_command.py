@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER
-from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.spaces.space_request import request_with_space
-from presim.planner.trials.evaluator import placeholders
+from presim.planner.trials.point_evaluator import placeholders
 from presim.planner.trials.trial import Value
 
 

@@ -13,12 +13,12 @@ from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, RunOptions
 from presim.planner.frameworks.trainer import check_values, trainer_of, values_of
 from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
-from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
-from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Subject
+from presim.planner.trials.point_evaluator import Evaluator
 from presim.planner.trials.trial import Value
+from presim.planner.trials.trial_messages import Subject
 
 if TYPE_CHECKING:
     from presim.hardware.cluster import Cluster

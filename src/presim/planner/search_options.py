@@ -9,10 +9,10 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER, fields, short
 from presim.planner.objectives import Constraints, Work, objectives_of
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.trial import Value
-from presim.planner.trials.workers import cores
+from presim.planner.trials.worker_pool import cores
 from presim.units import GIB
 
 LARGE = 100_000  # points that are too many to list

@@ -8,24 +8,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.models.description import Model
 from presim.composition.plan import read_plan
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.post_training import filtering, memory
+from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
-from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
-from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
-from presim.post_training.models import training_graph
-from presim.post_training.phases import Prices
-from presim.post_training.request import Fusion, RlRequest
+from presim.post_training.response_lengths import longest, response_lengths
+from presim.post_training.rl_job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
+from presim.post_training.rl_phases import Prices
+from presim.post_training.rl_request import Fusion, RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
+from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import limits_by_start, with_defaults
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 from presim.serving.steps.times import Engine, build
 
 _COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
@@ -44,7 +44,7 @@ class Built:
 
     job: RlJob
     prices: Prices
-    phases: list[memory.PhaseMemory]
+    phases: list[role_memory.PhaseMemory]
     notes: tuple[str, ...]  # what was chosen in place of options
 
 
@@ -84,8 +84,8 @@ def build_job(
         try:
             training = _priced(job, graph, pool, progress, table, framework)
             training = as_captured(training, captured, pool.world_size) if captured else training
-            trainer_state = memory.trainer_bytes(job, graph, training)
-            phases = (memory.phases_of if request.force else memory.check)(job, trainer_state)
+            trainer_state = role_memory.trainer_bytes(job, graph, training)
+            phases = (role_memory.phases_of if request.force else role_memory.check)(job, trainer_state)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -292,7 +292,7 @@ def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
     return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
 
 
-def _copies(job: RlJob, trainer_state: memory.TrainerBytes) -> tuple[float, float]:
+def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes) -> tuple[float, float]:
     """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow."""
     offloads = job.trainer.offloads
     state = trainer_state.optimizer if "optimizer" in offloads else 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from presim.composition.like import plan_of
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.post_training.training import TrainingPrices, forward_seconds
 from presim.result import Memory
 

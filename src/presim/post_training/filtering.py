@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.post_training.job import Batch, RlJob
+from presim.post_training.rl_job import Batch, RlJob
 from presim.post_training.rollout import Responses, Window, generate
 
 _MOST_ROUNDS = 100

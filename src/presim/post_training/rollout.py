@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from presim.errors import InputError
 from presim.post_training.turns import Turns, split
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import make
 
@@ -82,7 +82,7 @@ class Window:
 
 
 def _step_ends(served: Served) -> dict[int, Ints]:
-    replicas, end_times = served.steps[:, state.LOG_REPLICA], served.steps[:, state.LOG_END]
+    replicas, end_times = served.steps[:, serving_state.LOG_REPLICA], served.steps[:, serving_state.LOG_END]
     return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.compose import compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.plan import Plan
 from presim.engine.timeline import Timeline
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.post_training.curves import Curve
 from presim.post_training.logits import HeadSeconds, LogitsSeconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from presim.composition.models.description import Model
-from presim.cost.collectives.model import Transfer, first_answers
-from presim.cost.collectives.models import collective_models
+from presim.cost.collectives.network_model import Transfer, first_answers
+from presim.cost.collectives.network_models import collective_models
 from presim.hardware import Cluster
 from presim.hardware import constants as calibration
-from presim.post_training.job import Placement
-from presim.serving.plan import WEIGHT_BYTES
+from presim.post_training.rl_job import Placement
+from presim.serving.serving_plan import WEIGHT_BYTES
 from presim.serving.steps.times import Engine
 from presim.trace.collective import Collective
 from presim.trace.schema import Group

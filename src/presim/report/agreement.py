@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from presim.composition.compare import Agreement, Figure
+    from presim.composition.capture_comparison import Agreement, Figure
 
 _MOST = 20  # differences that are printed
 

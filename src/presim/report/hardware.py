@@ -13,8 +13,8 @@ from rich.text import Text
 
 from presim.hardware.cluster import Cluster, Fabric, Node
 from presim.hardware.codec import keys, to_key_unit
+from presim.hardware.gpu_schema import DERIVED, Gpu, Sourced
 from presim.hardware.sanity_checks import find_impossible_figures
-from presim.hardware.schema import DERIVED, Gpu, Sourced
 from presim.units import GIB, rate, seconds, three_digits
 
 # Columns that never wrap.

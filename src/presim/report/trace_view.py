@@ -14,7 +14,7 @@ from rich.text import Text
 from presim.report.screen import Heading, show
 from presim.trace.schema import COLUMNS, Category, Kind, Phase, Trace
 from presim.trace.signatures import Signature, family
-from presim.trace.summary import Summary, summarize
+from presim.trace.trace_summary import Summary, summarize
 from presim.units import gib, seconds
 
 SIGNATURES = 15  # shown in the terminal

@@ -17,7 +17,7 @@ import numpy as np
 from presim.errors import InputError
 from presim.serving.answer import metrics
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import simulate
+from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import TABLES, Engine
 from presim.serving.workloads.generate import Lengths, Recipe, generate

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
+from presim.serving.engine_versions import NEWEST, is_asynchronous
 from presim.serving.kv.startup import asked_length
-from presim.serving.plan import Plan
-from presim.serving.versions import NEWEST, is_asynchronous
+from presim.serving.serving_plan import Plan
 from presim.units import GIB
 
 VERSIONS = {  # whose defaults these are
@@ -119,7 +119,7 @@ def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
 
 def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
     """SGLang 0.5.23, srt/mem_cache/kv_cache_configurator.py, `resolve_max_num_reqs`."""
-    from presim.serving.steps.memory import lay_out
+    from presim.serving.steps.engine_memory import lay_out
 
     memory = lay_out(model, plan, gpu)
     tokens = memory.blocks * plan.block_size

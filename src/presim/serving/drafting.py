@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.composition.models.decoder_layers import Dense, Experts, Layer, Weight
 from presim.composition.models.description import Model
-from presim.composition.models.layers import Dense, Experts, Layer, Weight
 from presim.errors import InputError
 
 Method = Literal["mtp", "eagle", "draft", "ngram"]

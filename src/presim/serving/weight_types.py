@@ -6,11 +6,11 @@ import dataclasses
 
 import msgspec
 
+from presim.composition.models.decoder_layers import Layer, WeightType
 from presim.composition.models.description import Model
-from presim.composition.models.layers import Layer, WeightType
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.serving.plan import Kernels, Plan, Weights
+from presim.serving.serving_plan import Kernels, Plan, Weights
 
 # Lowest compute capability x 10 + minor with kernels for a type in vLLM 0.33 (model_executor/layers/quantization,
 # `get_min_capability`); fp8 and fp4 below their tensor cores run as 16-bit products on unpacked weights (Marlin).

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from presim.errors import InputError
 from presim.sources import chakra, nsys, rocpd, saved
-from presim.sources.kineto import source as kineto
+from presim.sources.kineto import profile_source as kineto
 from presim.sources.source import GROUP, Request, Source
 from presim.system import plugins
 

@@ -14,7 +14,7 @@ from typing import Any
 from presim.errors import InputError
 from presim.sources.device_events import check_single_gpu, event, profile_of
 from presim.sources.kineto.events import Event, Profile
-from presim.sources.kineto.source import Kineto
+from presim.sources.kineto.profile_source import Kineto
 from presim.sources.source import Request
 from presim.system.files.sqlite import is_sqlite, read_table, table_names
 

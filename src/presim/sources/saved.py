@@ -8,7 +8,7 @@ from pathlib import Path
 
 from presim.sources.source import Request
 from presim.trace.job import Job
-from presim.trace.store import JOB_FILE
+from presim.trace.job_store import JOB_FILE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ GROUP = "presim.sources"
 
 
 class Source(Protocol):
-    """Delivers one job; implementations pass `presim.sources.conformance`."""
+    """Delivers one job; implementations pass `presim.sources.source_conformance`."""
 
     @property
     def name(self) -> str:

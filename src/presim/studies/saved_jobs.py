@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from presim.result.explanation import Confirmation, Explanation, Gain
     from presim.result.training import Projection
     from presim.studies.explain.confirm import CaptureOptions
-    from presim.studies.projection.request import ProjectionRequest
+    from presim.studies.projection.token_budget import ProjectionRequest
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:
@@ -121,11 +121,11 @@ def explain_job(
     from presim.composition.plan import read_plan
     from presim.studies.explain import confirm
     from presim.studies.explain.explain import ComposedPlan, explain
-    from presim.trace import store
+    from presim.trace import job_store
 
     captures = captures or confirm.CaptureOptions()
     confirm.check(captures, model)
-    job = store.load(directory)
+    job = job_store.load(directory)
     captured_options = as_captured(options, job.manifest)
     planned = None
     if model is not None:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, STOPPED_WITH_ANOTHER, Trace
 
@@ -38,7 +38,7 @@ class Job:
         Raises:
             InputError: there is no job, or it is damaged.
         """
-        stored = store.load(directory)
+        stored = job_store.load(directory)
         manifest = stored.manifest
         traces = tuple(stored.traces[rank] for rank in sorted(stored.traces))
         return cls(traces, manifest.others(), manifest.coverage, manifest.notes)
@@ -49,7 +49,9 @@ class Job:
         Raises:
             InputError: the directory cannot be written.
         """
-        store.save(list(self.traces), directory, stands_for=self.stands_for, coverage=self.coverage, notes=self.notes)
+        job_store.save(
+            list(self.traces), directory, stands_for=self.stands_for, coverage=self.coverage, notes=self.notes
+        )
 
     @property
     def reported_rank(self) -> int:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.system.files import FormatError, decode_json, encode_parquet, read_parquet
-from presim.trace.check import check
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Signature
+from presim.trace.trace_invariants import check
 from presim.trace.versioned_json import MAGIC, VERSION, Header, decode
 from presim.trace.versioned_json import encode as encode_json
 

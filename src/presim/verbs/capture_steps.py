@@ -21,7 +21,7 @@ import platformdirs
 
 from presim.errors import CaptureError, InputError
 from presim.serving.steps import batches as step_batches
-from presim.serving.steps.captured import CapturedSteps, with_captured
+from presim.serving.steps.captured_step_times import CapturedSteps, with_captured
 from presim.serving.steps.times import Engine
 from presim.system.files import FormatError, decode_json, make_folder, read_bytes, write_file
 from presim.system.files.scratch import temporary_folder
@@ -152,10 +152,10 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
     Raises:
         CaptureError: vLLM ended before all batches had run.
     """
+    from presim.capture.capture_job import CaptureRequest, capture
     from presim.capture.launchers.launch import Launch
-    from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import CaptureRequest, capture
-    from presim.trace import store
+    from presim.capture.ranks.rank_selection import Checks, select
+    from presim.trace import job_store
 
     progress("capturing steps of vLLM (once; minutes)")
     launch = Launch(_MODULE, (str(folder),), module=True)
@@ -171,7 +171,7 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
     ended = job.traces[0].manifest
     if ended.exit != "ok":
         raise CaptureError(f"vLLM's steps could not be captured: {ended.error}; leave --steps at composed")
-    store.save(job.traces, folder / "job", stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
+    job_store.save(job.traces, folder / "job", stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import EvaluationOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.simulate import evaluate_saved
 from presim.verbs.target import as_captured, chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
-    from presim.composition.compare import Agreement
+    from presim.composition.capture_comparison import Agreement
     from presim.composition.plan import Plan
     from presim.trace.schema import Trace
 
@@ -49,10 +49,10 @@ def _compose(
     from presim.composition.compose import compose
     from presim.composition.graph.take import open_graph
     from presim.cost.estimators import holds_prices
-    from presim.trace import store
+    from presim.trace import job_store
 
     if save is not None:
-        store.check_writable(save)
+        job_store.check_writable(save)
     target = chosen_cluster(options)
     job = compose(open_graph(model, dtype), plan, target)
     job = dataclasses.replace(job, notes=[*notes, *job.notes])
@@ -85,12 +85,12 @@ def compose_like(
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
     """
-    from presim.composition.compare import Figure, compare
+    from presim.composition.capture_comparison import Figure, compare
     from presim.composition.like import plan_of
     from presim.composition.plan import read_plan
-    from presim.trace import store
+    from presim.trace import job_store
 
-    job = store.load(directory)
+    job = job_store.load(directory)
     plan = read_plan(plan_file, plan_fields, plan_of(job.traces[min(job.traces)], plan_fields))
     captured = evaluate_saved(directory, options).result
     evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)

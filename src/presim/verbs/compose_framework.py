@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.trace.job import Job
 from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
@@ -52,10 +52,10 @@ def capture_plan_and_evaluate(
         CaptureError: the program cannot be run here.
     """
     from presim.composition.replan.micro_batches import with_micro_batches
-    from presim.trace import store
+    from presim.trace import job_store
 
     if save is not None:
-        store.check_writable(save)
+        job_store.check_writable(save)
     target = chosen_cluster(options)
     run: FrameworkRun | LaunchedRun
     if framework == "megatron":
@@ -114,9 +114,9 @@ def blocks_of(
 
 def is_captured(block: Path) -> bool:
     """Whether the capture is kept in the user's cache."""
-    from presim.trace import store
+    from presim.trace import job_store
 
-    return (block / store.JOB_FILE).exists()
+    return (block / job_store.JOB_FILE).exists()
 
 
 def _megatron_run(

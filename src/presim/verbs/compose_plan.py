@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from presim.errors import CaptureError, InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.verbs.compose import compose_and_evaluate
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
@@ -35,8 +35,8 @@ def predict_plan(
 ) -> Evaluation:
     """Evaluate a plan as a framework runs it, or as the eager layers of a model's graph.
 
-    ``framework``: one of `presim.composition.frameworks.choose.FRAMEWORKS`, ``eager``, or ``auto``: the one that the
-    plan needs. If ``auto`` finds that it cannot run the plan, eager layers answer, and a note says why.
+    ``framework``: one of `presim.composition.frameworks.framework_choice.FRAMEWORKS`, ``eager``, or ``auto``: the one
+    that the plan needs. If ``auto`` finds that it cannot run the plan, eager layers answer, and a note says why.
     ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16. ``notes``:
     sentences for the result, before others.
 
@@ -44,7 +44,7 @@ def predict_plan(
         InputError: the model or the plan cannot be, or an option is of the other way to answer.
         CaptureError: the named framework's program cannot be run here.
     """
-    from presim.composition.frameworks.choose import EAGER
+    from presim.composition.frameworks.framework_choice import EAGER
 
     needed = _framework(plan, named_fields, framework, precision, overrides, dtype)
     if needed != EAGER:
@@ -79,7 +79,7 @@ def _framework(
     dtype: str | None,
 ) -> str:
     """The framework to capture, or ``eager``; refuses options of the other way to answer."""
-    from presim.composition.frameworks.choose import EAGER, framework_needed
+    from presim.composition.frameworks.framework_choice import EAGER, framework_needed
 
     is_of_program = precision is not None or bool(overrides)
     if framework == EAGER and is_of_program:

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.serving.deployments import record, search
+from presim.serving.deployments import deployment_record, deployment_search
 from presim.serving.deployments.advice import advice, shortfall
-from presim.serving.deployments.answer import Answer, answer
 from presim.serving.deployments.capacity import Load
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.ranking import Ranking, Say, deployment_of, rank
-from presim.serving.deployments.search import Found, Space
+from presim.serving.deployments.deployment_answer import Answer, answer
+from presim.serving.deployments.deployment_ranking import Ranking, Say, deployment_of, rank
+from presim.serving.deployments.deployment_search import Found, Space
 from presim.serving.deployments.unfit import misfit
-from presim.serving.launching.bench import benchmark
+from presim.serving.launching.bench_script import benchmark
 from presim.serving.launching.folder import DeploymentFolder, write
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,18 +60,18 @@ def decide(question: Question, say: Say = str) -> Decision:
     longest = int((load.workload.prompt + load.workload.output).max())
     say("estimating plans")
     try:
-        estimated = search.search(model, space, *tokens, load.slo, longest=longest)
+        estimated = deployment_search.search(model, space, *tokens, load.slo, longest=longest)
     except InputError:
         if (lacking := misfit(model, space, longest)) is None:
             raise
-        return Decision(question, Ranking((), 0, False), None, record.of_misfit(lacking, load.slo))
+        return Decision(question, Ranking((), 0, False), None, deployment_record.of_misfit(lacking, load.slo))
     ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand, say)
     say("confirming the best plans by further draws of the load")
     best = None if ranking.partial else answer(ranking, load, demand)
     lacks = None if best or ranking.partial else _shortfall(estimated, load, demand)
     nearest = None if best or lacks or ranking.partial else ranking.nearest
     sentences = advice(nearest, model, space, *tokens, load.slo) if nearest else []
-    content = record.document(estimated, ranking, load.slo, sentences, lacks, best, demand)
+    content = deployment_record.document(estimated, ranking, load.slo, sentences, lacks, best, demand)
     return Decision(question, ranking, best, content)
 
 

@@ -14,8 +14,8 @@ from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import SimulateOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.hardware import Cluster
 from presim.result.every_rank import EveryRank, Straggler
 from presim.system import budgets

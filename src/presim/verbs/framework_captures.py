@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.job import Job
+    from presim.trace.job_store import StoredJob
     from presim.trace.schema import Trace
-    from presim.trace.store import StoredJob
     from presim.verbs.run import Progress
 
 _LIMIT_S = 3600.0
@@ -74,7 +74,7 @@ def _extended_stages(
     run: FrameworkRun, short: FrameworkRun | None, plan: Plan, target: Cluster, progress: Progress
 ) -> CapturedPlan:
     """A capture of four stages, extended to all; where no law holds, all stages are captured."""
-    from presim.composition.replan.stages import with_stages
+    from presim.composition.replan.replan_stages import with_stages
 
     short_target = None if short is None else with_fewer_stages(target, plan.pipeline, short.captured_stages)
     if short is None or short_target is None:
@@ -128,7 +128,7 @@ def _extended_layers(
     run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
 ) -> CapturedPlan:
     """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
-    from presim.composition.replan.layers import with_layers
+    from presim.composition.replan.replan_layers import with_layers
 
     jobs = [_captured(size, target, progress) for size in sizes]
     smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
@@ -144,14 +144,14 @@ def _extended_layers(
 
 def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
-    from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import CaptureRequest, capture
+    from presim.capture.capture_job import CaptureRequest, capture
+    from presim.capture.ranks.rank_selection import Checks, select
     from presim.composition.frameworks.kept_captures import folder_of
-    from presim.trace import store
+    from presim.trace import job_store
 
     folder = folder_of(run, target)
-    if (folder / store.JOB_FILE).exists():
-        return store.load(folder)
+    if (folder / job_store.JOB_FILE).exists():
+        return job_store.load(folder)
     progress(run.progress_text)
     selection = select("auto", target.world_size, Checks(0, 0.0))
     with _program(run) as (launch, forks):
@@ -167,15 +167,15 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
         job = capture(request, target, progress, forks=forks)
     _check_end(job, run)
     represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}
-    store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
-    return store.load(folder)
+    job_store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
+    return job_store.load(folder)
 
 
 @contextlib.contextmanager
 def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | None]]:
     """What starts a run, and where its ranks are forked; launch files lie in the current folder meanwhile."""
     from presim.capture.launchers.launch import Launch
-    from presim.capture.launchers.read import read_command
+    from presim.capture.launchers.launch_command import read_command
     from presim.capture.processes.forks import RECIPE, Forks
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.system.files import make_folder, write_file

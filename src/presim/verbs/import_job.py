@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.system.interrupts import noted
 from presim.verbs.simulate import evaluate_saved
 
@@ -30,9 +30,9 @@ def import_and_evaluate(
     """
     from presim.sources.readers import open_files
     from presim.sources.source import Request
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.check_writable(out)
+    job_store.check_writable(out)
     recorded_on = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
     with noted("nothing is written, because the files were not read to their end"):
         job = open_files(files, Request(**recorded_on, step=step, missing=missing), kind).job()

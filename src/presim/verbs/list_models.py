@@ -43,9 +43,9 @@ def list_models(word: str = "") -> ModelList:
         InputError: none has it.
     """
     from presim.composition.graph.take import named_models
-    from presim.serving import model
+    from presim.serving import model_lookup
 
-    trained, served = set(named_models()), set(model.names())
+    trained, served = set(named_models()), set(model_lookup.names())
     names = sorted(name for name in trained | served if word.lower() in name)
     if not names:
         raise InputError(f"no model has {word!r} in its name; `presim models` lists all, and a config.json is one, too")
@@ -53,12 +53,12 @@ def list_models(word: str = "") -> ModelList:
 
 
 def _entry(name: str, is_trained: bool, is_served: bool) -> ModelEntry:
-    from presim.serving import model
+    from presim.serving import model_lookup
 
     verbs = [*(_TRAINING if is_trained else ()), *(_SERVING if is_served else ())]
     if not is_served:
         return ModelEntry(name, None, "", "", None, verbs)
-    shape = model.find(name)
+    shape = model_lookup.find(name)
     return ModelEntry(name, shape.parameters, shape.text, shape.checkpoint.text, shape.longest, verbs)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 def compile_loops() -> None:
     """Compile the loops of the engine, of the memory allocator and of the serving scheduler, or load them."""
     from presim.composition import allocator
-    from presim.engine import compiled as engine
-    from presim.serving.fast import compiled as scheduler
+    from presim.engine import compiled_loop as engine
+    from presim.serving.fast import compiled_scheduler as scheduler
 
     engine.compiled_run()
     allocator.compiled()

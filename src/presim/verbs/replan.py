@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ReplanOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
 from presim.verbs.simulate import at_size, world_size_of
@@ -16,8 +16,8 @@ from presim.verbs.target import cluster_of_captured, engine_options, what_if_cha
 
 if TYPE_CHECKING:
     from presim.hardware.cluster import Cluster
+    from presim.trace.job_store import StoredJob
     from presim.trace.schema import Trace
-    from presim.trace.store import StoredJob
 
 
 def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOptions) -> Evaluation:
@@ -30,11 +30,11 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
             wider capture says how these follow, or it does not fit the cluster.
     """
     from presim.composition.replan.micro_batches import with_micro_batches
-    from presim.trace import store
+    from presim.trace import job_store
 
     if options.save is not None:
         _check_save(options.save, directory, options.larger, options.wider)
-    job = store.load(directory)
+    job = job_store.load(directory)
     if options.wider is not None:
         planned, target = _on_more_ranks(job, options.wider, options)
     elif options.pipeline is not None:
@@ -58,7 +58,7 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
 
 def _with_more_layers(job: StoredJob, options: ReplanOptions) -> tuple[StoredJob, list[str]]:
     """The job with its layers, and sentences for the reader."""
-    from presim.composition.replan.layers import with_layers
+    from presim.composition.replan.replan_layers import with_layers
 
     if options.layers is None:
         return job, []
@@ -81,7 +81,7 @@ def _rescaled(layered: tuple[StoredJob, list[str]], options: ReplanOptions) -> t
 
 def _with_more_stages(job: StoredJob, stages: int, options: ReplanOptions) -> tuple[Job, Cluster]:
     """The job with so many pipeline stages, and its cluster."""
-    from presim.composition.replan.stages import with_stages
+    from presim.composition.replan.replan_stages import with_stages
 
     traces, stands_for, sentences = with_stages(
         list(job.traces.values()), stages, job.manifest.others(), options.micro_batches
@@ -99,11 +99,11 @@ def _with_more_stages(job: StoredJob, stages: int, options: ReplanOptions) -> tu
 
 def _on_more_ranks(job: StoredJob, directory: str | os.PathLike[str], options: ReplanOptions) -> tuple[Job, Cluster]:
     """The job on as many ranks as the options ask for, by a wider capture of it, and their cluster."""
-    from presim.composition.replan.layers import with_layers
-    from presim.composition.replan.ranks import shared_digit, with_ranks
-    from presim.trace import store
+    from presim.composition.replan.replan_layers import with_layers
+    from presim.composition.replan.replan_ranks import shared_digit, with_ranks
+    from presim.trace import job_store
 
-    wider = store.load(directory)
+    wider = job_store.load(directory)
     smaller, larger = (list(captured.traces.values()) for captured in (job, wider))
     if options.data_parallel is not None:
         world_size = wider.manifest.world_size // shared_digit(smaller, larger).size * options.data_parallel
@@ -118,18 +118,18 @@ def _on_more_ranks(job: StoredJob, directory: str | os.PathLike[str], options: R
 
 def _check_save(save: str | os.PathLike[str], *captures: str | os.PathLike[str] | None) -> None:
     """Raise `InputError` if the job cannot be saved there, or would take the place of a capture that it comes from."""
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.check_writable(save)
+    job_store.check_writable(save)
     if any(capture is not None and os.path.realpath(capture) == os.path.realpath(save) for capture in captures):
         raise InputError(f"--save {save} would replace the captured job by the extended one; choose another folder")
 
 
 def _larger_traces(job: StoredJob, directory: str | os.PathLike[str]) -> list[Trace]:
     """The traces of the same job with more layers."""
-    from presim.trace import store
+    from presim.trace import job_store
 
-    larger = store.load(directory)
+    larger = job_store.load(directory)
     if larger.traces.keys() != job.traces.keys() or larger.manifest.world_size != job.manifest.world_size:
         raise InputError(
             f"{os.fspath(directory)} has ranks {_numbers(larger)} of {larger.manifest.world_size}, and the job to "

@@ -15,12 +15,12 @@ from presim.verbs.target import chosen_cluster
 
 if TYPE_CHECKING:
     from presim.composition.plan import Plan
-    from presim.evaluation.pipeline import Evaluation
+    from presim.evaluation.evaluate_traces import Evaluation
     from presim.hardware import Cluster
-    from presim.post_training.answer import RlAnswer
     from presim.post_training.captured_step import CapturedStep
-    from presim.post_training.job import RlJob
-    from presim.post_training.request import RlRequest
+    from presim.post_training.rl_answer import RlAnswer
+    from presim.post_training.rl_job import RlJob
+    from presim.post_training.rl_request import RlRequest
     from presim.post_training.training import EvaluatePlan
 
 # Fields of the plan of an update that a framework is asked for; the others are its own defaults.
@@ -46,10 +46,10 @@ def predict_rl(
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
     """
-    from presim.post_training.answer import answer
     from presim.post_training.build import build_job
-    from presim.post_training.loop import simulate
-    from presim.post_training.search import search
+    from presim.post_training.placement_search import search
+    from presim.post_training.rl_answer import answer
+    from presim.post_training.rl_loop import simulate
 
     if train is not None and (searches or request.framework is not None):
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
@@ -75,7 +75,7 @@ def _captured_step(directory: str | os.PathLike[str], options: ClusterOptions) -
 
 
 def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:
-    from presim.post_training.recipes.write import settings_for
+    from presim.post_training.recipes.write_recipe import settings_for
 
     return msgspec.structs.replace(shown, settings=settings_for(writes, request, job)) if writes else shown
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, RunOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.system.interrupts import caught, noted
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
@@ -53,7 +53,7 @@ def run_and_evaluate(
     from presim.capture.device_values.policies import seeded
     from presim.cost.estimators import check
     from presim.system.files.write import has_working_folder
-    from presim.trace import store
+    from presim.trace import job_store
 
     if not has_working_folder():  # the script's processes would fail there
         raise InputError("the working directory was deleted; change to another one")
@@ -62,7 +62,7 @@ def run_and_evaluate(
     launch = _launch(command, options.module)
     target = _target(launch, options)
     if options.save is not None:
-        store.check_writable(options.save)
+        job_store.check_writable(options.save)
     folders = options.price_folders
     card = _gpu_to_measure(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
@@ -70,7 +70,7 @@ def run_and_evaluate(
     with noted("the capture is lost, because no rank had run to its end; --steps N makes it shorter"):
         job = _capture(launch, target, options, stdout, progress, forks, keeps_finished)
     if options.save is not None:
-        store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
+        job_store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
     with noted(_how_to_continue(options.save)):
         if card is not None and not job.partial:
             _measure(job.traces, folders[0], card, progress)
@@ -149,8 +149,14 @@ def _evaluate_capture(job: Job, target: Cluster, options: RunOptions) -> Evaluat
 def _launch(command: Sequence[str], module: bool) -> Launch:
     """A launch command, or a script with its arguments; a file of that name takes precedence."""
     from presim.capture.launchers.launch import Launch
+    from presim.capture.launchers.launch_command import (
+        check_nested,
+        check_script,
+        is_command,
+        is_launcher,
+        read_command,
+    )
     from presim.capture.launchers.programs import console_script
-    from presim.capture.launchers.read import check_nested, check_script, is_command, is_launcher, read_command
 
     script, *args = command
     if module and is_launcher(script):
@@ -263,9 +269,9 @@ def _capture(
     *,
     hides_output: bool = False,
 ) -> Job:
+    from presim.capture.capture_job import CaptureRequest, capture
     from presim.capture.ranks.auto import SMALL_WORLD
-    from presim.capture.ranks.selection import Checks, select
-    from presim.capture.run import CaptureRequest, capture
+    from presim.capture.ranks.rank_selection import Checks, select
     from presim.cost.estimators import holds_prices
     from presim.evaluation.live.server import LiveServer
     from presim.hardware.host import ORDINARY, host_factor

@@ -10,15 +10,15 @@ from typing import Any
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.hardware.choose import choose_cluster
-from presim.serving import work
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving import serving_effort
 from presim.serving.defaults import with_defaults
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.drafting import drafting_of
 from presim.serving.engines.engine import Life, Scaling
-from presim.serving.model import config_of, find, from_config
-from presim.serving.options import EngineOptions, EnginesOptions, FleetOptions, LifeOptions, LoadOptions
-from presim.serving.plan import Offload, Plan
+from presim.serving.model_lookup import config_of, find, from_config
+from presim.serving.serving_options import EngineOptions, EnginesOptions, FleetOptions, LifeOptions, LoadOptions
+from presim.serving.serving_plan import Offload, Plan
 from presim.serving.steps import overheads
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
@@ -164,9 +164,9 @@ def workload_of(options: LoadOptions, deployment: Deployment) -> Workload:
         requests = requests.first(options.requests or len(requests))
     else:
         recipe = recipe_of(options)
-        work.check_recipe(recipe, deployment, budget)
+        serving_effort.check_recipe(recipe, deployment, budget)
         requests = generate.generate(recipe)
-    work.check_workload(requests, deployment, budget)
+    serving_effort.check_workload(requests, deployment, budget)
     if options.save_workload is not None:
         workload.write(requests, options.save_workload)
     return requests

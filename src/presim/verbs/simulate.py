@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
+from presim.evaluation.idle_machine import prepare
 from presim.evaluation.options import EvaluationOptions, SimulateOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
-from presim.evaluation.prepared import prepare
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.evaluation.what_if import Changes
+    from presim.trace.job_store import StoredJob
     from presim.trace.schema import Group, Trace
-    from presim.trace.store import StoredJob
     from presim.verbs.hardware_events import EventFile
 
 
@@ -32,9 +32,9 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     Raises:
         InputError: there is no trace, it does not fit the cluster, or no such cluster is known.
     """
-    from presim.trace import store
+    from presim.trace import job_store
 
-    job = store.load(directory)
+    job = job_store.load(directory)
     captured = job.manifest
     changes = what_if_changes(options)
     if isinstance(options, SimulateOptions) and options.scale is not None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.serving.model import Experts
+from presim.serving.model_lookup import Experts
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Elementwise, Fused, GroupedGemm, Signature
 

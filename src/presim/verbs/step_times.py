@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from presim.cost.chain import price_trace
 from presim.cost.price import Origin, Price, PricedTrace
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
-from presim.evaluation.prepared import prepare
+from presim.evaluation.idle_machine import prepare
 from presim.hardware.host import host_factor
 from presim.serving.steps.batches import experts_of
-from presim.serving.steps.captured import CapturedSteps, Sample
+from presim.serving.steps.captured_step_times import CapturedSteps, Sample
 from presim.serving.steps.overheads import all_reduce_ns
 from presim.system.files import FormatError, decode_json, read_bytes
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
@@ -45,7 +45,7 @@ def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -
     work: it comes from host times as captured, in the median of a batch's repeats.
     """
     request, recorded = _read(folder / "asked.json", _Request), _read(folder / "steps.json", _StepRecords)
-    job = store.load(folder / "job")
+    job = job_store.load(folder / "job")
     ranks = request.arguments.get("tensor_parallel_size", 1)
     divides_experts = request.arguments.get("enable_expert_parallel") and ranks > 1
     shared = experts_of(request.config) if divides_experts else None

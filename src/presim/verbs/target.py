@@ -7,14 +7,14 @@ import os
 from typing import TYPE_CHECKING
 
 from presim.cost.overlap import model_of
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, EvaluationOptions, SimulateOptions
 
 if TYPE_CHECKING:
     from presim.evaluation.what_if import Changes
     from presim.hardware.cluster import Cluster
-    from presim.trace.store import JobManifest
+    from presim.trace.job_store import JobManifest
 
 
 def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
@@ -23,9 +23,9 @@ def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptio
     Raises:
         InputError: there is no job, or no such cluster is known.
     """
-    from presim.trace import store
+    from presim.trace import job_store
 
-    return cluster_of_captured(store.load(directory).manifest, options)
+    return cluster_of_captured(job_store.load(directory).manifest, options)
 
 
 def cluster_of_captured(captured: JobManifest, options: EvaluationOptions) -> Cluster:
@@ -39,7 +39,7 @@ def chosen_cluster(options: ClusterOptions) -> Cluster:
     Raises:
         InputError: no such cluster is known.
     """
-    from presim.hardware.choose import choose_cluster
+    from presim.hardware.cluster_choice import choose_cluster
 
     return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
 
@@ -134,7 +134,7 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
     Raises:
         InputError: one of them cannot be read.
     """
-    from presim.cost.selection import selection_of
+    from presim.cost.estimator_selection import selection_of
     from presim.evaluation.what_if import changes_of
 
     failed = options.fail if isinstance(options, SimulateOptions) else ()

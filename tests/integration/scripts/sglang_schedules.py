@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Fleet, Limits, Replica, StepTimes, constant_times
-from presim.serving.engines.simulate import simulate
-from presim.serving.fast import sglang_prompts, state
+from presim.serving.engines.simulate_fleet import simulate
+from presim.serving.fast import serving_state, sglang_prompts
 from presim.serving.workloads.workload import Workload, make
 
 CLIP = 6  # output tokens that are reserved at most: the fewer, the more requests are retracted
@@ -92,11 +92,11 @@ def scheduled(
     assume(served.preemptions.max() < 2)  # such a request looks for what was evicted in between
     SEEN["retracted"] += int(served.preemptions.sum())
     SEEN["found"] += int(served.hits.sum())
-    SEEN["chunks"] += int((served.steps[:, state.LOG_PREFILL] == limits.max_num_batched_tokens).sum())
+    SEEN["chunks"] += int((served.steps[:, serving_state.LOG_PREFILL] == limits.max_num_batched_tokens).sum())
     steps: list[dict[int, int]] = [{} for _ in served.steps]
     for step, item, tokens in served.schedule.tolist():
         steps[step][item] = tokens
-    free = (limits.num_gpu_blocks - 1 - served.steps[:, state.LOG_USED]).tolist()
+    free = (limits.num_gpu_blocks - 1 - served.steps[:, serving_state.LOG_USED]).tolist()
     return steps, free, (served.first.tolist(), served.last.tolist())
 
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Apart, Fleet, Limits, Replica, StepTimes, constant_times
-from presim.serving.engines.simulate import simulate
+from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.engines.vllm_engine import Engine
-from presim.serving.fast import state
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
 
 STEPS_NS = (1000, 700_000, 3_000_000)  # shorter and longer than an engine's sleep without a batch
@@ -127,7 +127,7 @@ def scheduled(
     steps: list[dict[int, int]] = [{} for _ in served.steps]
     for step, item, tokens in served.schedule.tolist():
         steps[step][item] = tokens
-    free = (limits.num_gpu_blocks - 1 - served.steps[:, state.LOG_USED]).tolist()
+    free = (limits.num_gpu_blocks - 1 - served.steps[:, serving_state.LOG_USED]).tolist()
     return steps, free, (served.first.tolist(), served.last.tolist())
 
 

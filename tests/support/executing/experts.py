@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from presim.composition.graph.schema import Node
-from presim.composition.passes.collectives import ALL_GATHER, ALL_TO_ALL, COMBINE, DISPATCH, REDUCE_SCATTER
+from presim.composition.graph.graph_schema import Node
+from presim.composition.passes.collective_names import ALL_GATHER, ALL_TO_ALL, COMBINE, DISPATCH, REDUCE_SCATTER
 
 if TYPE_CHECKING:
     from presim.composition.schedule import Run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Origin, Segment
+from presim.composition.graph.graph_schema import Node, Origin, Segment
 from presim.composition.passes import fusion
 from presim.composition.schedule import Run, value_key
 

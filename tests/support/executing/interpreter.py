@@ -13,9 +13,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter
 from presim.composition.graph.sizes import read
-from presim.composition.passes.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV, WAIT
+from presim.composition.passes.collective_names import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    REDUCE_SCATTER,
+    SEND_RECV,
+    WAIT,
+)
 from presim.composition.schedule import Key, Run, value_key
 from support.executing import experts, fused, kernels, narrow, recording, ring
 

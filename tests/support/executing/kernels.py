@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from presim.composition.graph.schema import Node
+from presim.composition.graph.graph_schema import Node
 from presim.composition.passes.ring import ADD, MERGE, STEP
 from support.executing import ring
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from presim.composition.graph.schema import Node, Operand
+from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.passes.quantisation import CAST, FORMATS, LARGEST
-from presim.composition.passes.sparse import TILE
+from presim.composition.passes.sparse_weights import TILE
 from presim.composition.schedule import Run, value_key
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from presim.composition.graph.schema import Node, OperatorGraph, Parameter
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Parameter
 from presim.composition.passes import (
-    attention,
+    attention_backend,
     budget,
-    compiled,
+    compiled_functions,
     context_parallel,
     expert_parallel,
     quantisation,
     registry,
     shared_root,
-    sparse,
+    sparse_weights,
     tensor_parallel,
     untie,
     weight_only,
@@ -91,8 +91,8 @@ CASES: dict[str, dict[str, Any]] = {
     "compiled functions": {"compiles": "mlp"},
     "another attention": {"attention": "flash"},
     "untied": {"tied": True},
-    **{name: {"passes": (name,), "narrow": name} for name in (*quantisation.FORMATS, sparse.NAME)},
-    "sparse24, tensor": {"tensor": 2, "passes": (sparse.NAME,), "narrow": sparse.NAME},
+    **{name: {"passes": (name,), "narrow": name} for name in (*quantisation.FORMATS, sparse_weights.NAME)},
+    "sparse24, tensor": {"tensor": 2, "passes": (sparse_weights.NAME,), "narrow": sparse_weights.NAME},
     weight_only.NAME: {"passes": (weight_only.NAME,), "narrow": weight_only.NAME, "inference": True},
 }
 
@@ -135,7 +135,7 @@ def marked(graph: OperatorGraph, module: str) -> OperatorGraph:
     def mark(node: Node) -> Node:
         if f".{module}" not in node.scope:
             return node
-        return msgspec.structs.replace(node, attributes={**node.attributes, compiled.ATTRIBUTE: module})
+        return msgspec.structs.replace(node, attributes={**node.attributes, compiled_functions.ATTRIBUTE: module})
 
     segments = (msgspec.structs.replace(one, nodes=tuple(map(mark, one.nodes))) for one in graph.segments)
     return msgspec.structs.replace(graph, segments=tuple(segments))
@@ -152,9 +152,9 @@ def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
     if "experts" in case:
         graph = expert_parallel.apply(graph, case["experts"], case["exchange"], batch=1, sequence=SEQUENCE)
     if "attention" in case:
-        graph = attention.apply(graph, case["attention"])
+        graph = attention_backend.apply(graph, case["attention"])
     if "compiles" in case:
-        graph = compiled.apply(marked(graph, case["compiles"]))
+        graph = compiled_functions.apply(marked(graph, case["compiles"]))
         assert any(node.operator.startswith("fused::") for one in graph.segments for node in one.nodes)
     for name in case.get("passes", ()):
         changed = registry.find(name)(graph)

@@ -8,10 +8,10 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from presim.composition.graph import segments
+from presim.composition.graph import graph_build
 from presim.composition.graph.export import recorder, step
-from presim.composition.graph.export.models import shorten
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.export.meta_models import shorten
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.sizes import choose_witnesses
 
 
@@ -64,7 +64,7 @@ def graph_of(make: Any, training: bool = True) -> OperatorGraph:
     repeats = shorten(model)
     witnesses = choose_witnesses({size for tensor in model.parameters() for size in tensor.shape})[0]
     recording = step.record(model, witnesses.batch, witnesses.sequence, repeats, "small")
-    return segments.build(recording)
+    return graph_build.build(recording)
 
 
 def filled(number: int, tensors: list[torch.Tensor]) -> tuple[Any, Any, Any]:

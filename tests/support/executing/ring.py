@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from presim.composition.graph.schema import Node
+from presim.composition.graph.graph_schema import Node
 from presim.composition.passes.ring import STEP
 
 if TYPE_CHECKING:

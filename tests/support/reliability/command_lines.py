@@ -58,9 +58,9 @@ _VALUES = (
 def prepare(folder: Path) -> None:
     """The files that the good lines name."""
     from presim.cli import main
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
     main.run(["simulate", str(folder / "job"), "--json", str(folder / "r0.json"), "-q"])
     (folder / "c.toml").write_text(samples.CLUSTER)
     (folder / "budgets.toml").write_text(samples.BUDGETS)

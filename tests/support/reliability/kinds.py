@@ -26,9 +26,9 @@ def _text(name: str, text: str) -> Callable[[Path], Path]:
 
 
 def _job(folder: Path) -> Path:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
     return folder / "job"
 
 
@@ -91,11 +91,11 @@ def _cluster_of_logs(folder: Path) -> Path:
 
 
 def _graph(folder: Path) -> Path:
-    from presim.composition.graph import store
+    from presim.composition.graph import graph_files
     from support.models import llama
 
     graph = msgspec.structs.replace(llama(2), model="llama")  # its own name is that of a temporary file
-    store.save(graph, folder / "model.graph")
+    graph_files.save(graph, folder / "model.graph")
     return folder / "model.graph"
 
 

@@ -16,9 +16,9 @@ from support.reliability.kind import Kind
 
 
 def _job(folder: Path) -> Path:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
     return folder / "job"
 
 
@@ -47,9 +47,9 @@ def _compressed_profile(folder: Path) -> Path:
 
 
 def _profile_and_job(folder: Path) -> Path:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([profiles.program(0), profiles.program(1)], folder / "job")
+    job_store.save([profiles.program(0), profiles.program(1)], folder / "job")
     path = _profile(folder)
     body = json.loads(path.read_text())
     sizes = {"Total Allocated": 1 << 30, "Total Reserved": 1 << 31, "Bytes": 512, "Device Id": 0, "Device Type": 1}
@@ -59,9 +59,9 @@ def _profile_and_job(folder: Path) -> Path:
 
 
 def _chakra(folder: Path) -> Path:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([profiles.program(0), profiles.program(1)], folder / "saved")
+    job_store.save([profiles.program(0), profiles.program(1)], folder / "saved")
     main.run(["simulate", str(folder / "saved"), "--chakra", str(folder / "traces"), "-q"])
     shutil.rmtree(folder / "saved")
     return next((folder / "traces").glob("*.0.et"))
@@ -110,7 +110,7 @@ def open_result(path: Path) -> None:
 def _launched(*words: str) -> Callable[[Path], None]:
     def read(path: Path) -> None:
         from presim.capture.launchers.launch import Worker
-        from presim.capture.launchers.read import read_command
+        from presim.capture.launchers.launch_command import read_command
 
         launch = read_command([str(path) if word == "{file}" else word for word in words])
         launch.variables_for(Worker(rank=0, world_size=16, per_node=8, port=29400))

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim import hardware
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.measured import table
-from presim.cost.measured.rows import PROFILE, Measurement
+from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.trace.signatures import Gemm
 from support.command import environment
 from support.reliability.writing_verbs import VERBS
@@ -144,20 +144,21 @@ _CALIBRATE = "calibrate serving llama3-8b --gpu h100-sxm --from bench.json --out
 _FITTED, _IMPORTED = "fitted/gemm-half.a100-80gb-sxm.json", "prices/b200.imported.measured.parquet"
 CASES = (
     Moment("search", _verb("search"), f"{_SEARCH} --json r.json --csv r.csv --html r.html --write best",
-           "presim.planner.strategy.loop:Evaluation._finished", 3, printed="partial: the search ended before",
+           "presim.planner.strategy.search_loop:Evaluation._finished", 3, printed="partial: the search ended before",
            outputs=("r.json", "r.csv", "r.html"), torch=True),
     Moment("search, nothing finished", _verb("search"), f"{_SEARCH} --json r.json",
-           "presim.planner.strategy.loop:Evaluation._finished", torch=True),
+           "presim.planner.strategy.search_loop:Evaluation._finished", torch=True),
     Moment("deploy", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 4 --json r.json --out launch",
-           "presim.serving.deployments.search:_points", 3, printed="Partial: it was interrupted before the end.",
+           "presim.serving.deployments.deployment_search:_points", 3,
+            printed="Partial: it was interrupted before the end.",
            outputs=("r.json",)),
     Moment("deploy, while simulating", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --json r.json",
-           "presim.serving.deployments.ranking:outcome_of", printed="Partial", outputs=("r.json",)),
+           "presim.serving.deployments.deployment_ranking:outcome_of", printed="Partial", outputs=("r.json",)),
     Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
            "presim.studies.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),
     Moment("validate with workers", _cases, "validate cases.csv --out p.csv --jobs 2",
-           "presim.studies.validation.workers:_Workers._answer", 2,
+           "presim.studies.validation.case_workers:_Workers._answer", 2,
            printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),
     Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
@@ -191,7 +192,7 @@ CASES = (
            printed="partial: the work was interrupted", outputs=("r.json", "r.html")),
     Moment("prefill, no batch", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096 --json r.json",
            "presim.serving.prompts.prefill:of_batch", note="nothing is written, because no batch was planned"),
-    _of_verb("serve", "presim.serving.engines.simulate:simulate", earlier="w.jsonl"),
+    _of_verb("serve", "presim.serving.engines.simulate_fleet:simulate", earlier="w.jsonl"),
     _of_verb("simulate"),
     _of_verb("report"),
     _of_verb("network"),
@@ -208,10 +209,10 @@ CASES = (
            "presim.cost.collective_logs.cluster_file:write_cluster",
            note="nothing is written, because a cluster file holds the fit of all measurements"),
     Moment("profile --import", _two_profiles, "profile --import run.json --import second.json --out prices",
-           "presim.cost.measured.rows:Intake.take", 2, printed="partial: not read are second.json",
+           "presim.cost.measured.measured_rows:Intake.take", 2, printed="partial: not read are second.json",
            outputs=(_IMPORTED,), whole=(_IMPORTED,)),
     Moment("profile --import, nothing read", _two_profiles, "profile --import run.json --out prices",
-           "presim.cost.measured.rows:Intake.take",
+           "presim.cost.measured.measured_rows:Intake.take",
            note="nothing is written, because no DATA was read to its end"),
     Moment("import", _verb("import"), "import profiles --out job", "presim.sources.readers:open_files",
            note="nothing is written, because the files were not read to their end"),

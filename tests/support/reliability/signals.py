@@ -150,11 +150,11 @@ def _not_completed(verb: Writing, folder: Path, whole: Undisturbed) -> str:
 
 
 def _unreadable_job(folder: Path) -> str:
-    from presim.trace import store
+    from presim.trace import job_store
 
     try:
         if (folder / "job").exists():
-            store.load(folder / "job")
+            job_store.load(folder / "job")
     except InputError as error:
         return f"job is damaged: {error}"
     return ""

@@ -51,9 +51,9 @@ def _script(folder: Path) -> None:
 
 
 def _saved(folder: Path) -> None:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], folder / "job")
 
 
 def _two_ranks(folder: Path) -> None:
@@ -64,10 +64,10 @@ def _two_ranks(folder: Path) -> None:
 
 
 def _profiles_and_job(folder: Path) -> None:
-    from presim.trace import store
+    from presim.trace import job_store
 
     _two_ranks(folder)
-    store.save([profiles.program(0), profiles.program(1)], folder / "job")
+    job_store.save([profiles.program(0), profiles.program(1)], folder / "job")
 
 
 def _logs(folder: Path, kind: str = "all_gather") -> None:

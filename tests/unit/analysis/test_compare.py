@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from presim.analysis.compare import HOST, compare
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.result import Result
 from presim.trace.job import Job
 from support import workloads

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
+from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import choose_cluster
 from presim.report import html, json, terminal
 from presim.result import Analysis, Figure, Result

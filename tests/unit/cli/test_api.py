@@ -17,7 +17,7 @@ from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.schema import Trace
 from support import workloads
 
@@ -45,7 +45,7 @@ default_fabric = "ethernet-100"
 def saved(directory: Path, **manifest: Any) -> Path:
     """A job of 128 ranks whose manifest says more."""
     trace = workloads.llama_8b(steps=1, layers=1)
-    store.save([with_manifest(trace, **manifest)], directory)
+    job_store.save([with_manifest(trace, **manifest)], directory)
     return directory
 
 
@@ -103,9 +103,9 @@ def test_a_node_of_ones_own_has_to_be_named_again(tmp_path: Path) -> None:
 def test_the_package_lists_its_verbs_and_no_package_hides_one() -> None:
     """`dir(presim)` is the list; importing the packages behind the verbs leaves them functions."""
     import presim.composition.compose
-    import presim.evaluation.pipeline
-    import presim.planner.run
-    import presim.serving.plan
+    import presim.evaluation.evaluate_traces
+    import presim.planner.run_search
+    import presim.serving.serving_plan
 
     assert dir(presim) == sorted(presim.__all__)
     verbs = [name for name in presim.__all__ if name.islower() and not name.startswith("_")]

@@ -9,7 +9,7 @@ import pytest
 
 from presim.cli import main
 from presim.studies import saved_jobs
-from presim.trace import store
+from presim.trace import job_store
 from support import workloads
 
 
@@ -17,7 +17,7 @@ from support import workloads
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of 128 ranks, saved."""
     directory = tmp_path_factory.mktemp("compared") / "job"
-    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], directory)
     return directory
 
 

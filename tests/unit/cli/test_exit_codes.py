@@ -14,7 +14,7 @@ import pytest
 from presim.cli import main
 from presim.errors import MEANINGS, ExitCode
 from presim.report import json
-from presim.trace import store
+from presim.trace import job_store
 from support import workloads
 
 _PLAN = "compose llama3-8b --gpu h100-sxm --nodes 1 --gpus-per-node 8 --seq 2048"
@@ -48,7 +48,7 @@ CASES = (
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A saved job, and where cases write."""
     job = tmp_path_factory.mktemp("job")
-    store.save([workloads.llama_8b(steps=2, layers=3)], job)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], job)
     return {"job": job, "out": job / "out.json", "tight": job / "tight"}
 
 

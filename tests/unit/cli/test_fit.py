@@ -11,8 +11,8 @@ import pytest
 from presim import hardware
 from presim.cli import main
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.model import Transfer
-from presim.cost.collectives.models import collective_models
+from presim.cost.collectives.network_model import Transfer
+from presim.cost.collectives.network_models import collective_models
 from presim.hardware import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective

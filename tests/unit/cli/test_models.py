@@ -9,20 +9,20 @@ from click.shell_completion import ShellComplete
 
 from presim.cli import main
 from presim.composition.graph.take import named_models
-from presim.serving import model
+from presim.serving import model_lookup
 from presim.verbs.list_models import list_models
 
 
 def test_every_name_is_listed_with_its_verbs() -> None:
     entries = {entry.name: entry for entry in list_models().models}
-    assert set(entries) == set(named_models()) | set(model.names())
+    assert set(entries) == set(named_models()) | set(model_lookup.names())
     assert {name for name, entry in entries.items() if "compose" in entry.verbs} == set(named_models())
-    assert {name for name, entry in entries.items() if "serve" in entry.verbs} == set(model.names())
+    assert {name for name, entry in entries.items() if "serve" in entry.verbs} == set(model_lookup.names())
 
 
 def test_figures_are_those_of_serving() -> None:
     entry = next(entry for entry in list_models("llama3-8b").models if entry.name == "llama3-8b")
-    assert entry.parameters == model.find("llama3-8b").parameters == 8_030_261_248
+    assert entry.parameters == model_lookup.find("llama3-8b").parameters == 8_030_261_248
 
 
 def test_json_has_what_the_word_selects(capsys: pytest.CaptureFixture[str]) -> None:

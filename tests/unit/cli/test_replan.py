@@ -12,7 +12,7 @@ import presim
 from presim.cli import main
 from presim.composition.replan import insertion
 from presim.report import json
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.schema import Group, Trace
 from support.replanned_programs import Block, Program
 
@@ -27,7 +27,9 @@ def saved(directory: Path, *traces: Trace) -> Path:
         )
         for rank, trace in enumerate(traces)
     ]
-    store.save([dataclasses.replace(trace, manifest=manifest) for trace, manifest in zip(traces, manifests)], directory)
+    job_store.save(
+        [dataclasses.replace(trace, manifest=manifest) for trace, manifest in zip(traces, manifests)], directory
+    )
     return directory
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.trace import store
+from presim.trace import job_store
 from support import workloads
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("training") / "job"
-    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], directory)
     return directory
 
 
@@ -49,7 +49,7 @@ def test_the_verbs_of_a_step_report_a_whole_training_too(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """With the defaults of `presim training`; a price without tokens is refused before any work."""
-    store.save([workloads.llama_8b(steps=2, layers=1)], tmp_path / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=1)], tmp_path / "job")
     words = ["--tokens", "1e12", "--price-per-gpu-hour", "2.5"]
     assert main.run(["simulate", str(tmp_path / "job"), *words]) == 0
     both = capsysbinary.readouterr().out.decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.studies.validation import workers
+from presim.studies.validation import case_workers
 from presim.studies.validation.cases import Case
 from presim.studies.validation.results import Prediction
 
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
             ids.append(case.id)
             yield case, Prediction(1.1, outcome="ok")
 
-    monkeypatch.setattr(workers, "solve_all", predict)
+    monkeypatch.setattr(case_workers, "solve_all", predict)
     monkeypatch.chdir(tmp_path)
     Path("cases.csv").write_text(TABLE)
     return ids

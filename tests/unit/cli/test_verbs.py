@@ -20,7 +20,7 @@ from presim.errors import InputError
 from presim.hardware import choose_cluster
 from presim.hardware.cluster import NodeGroup
 from presim.report import json
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import ClusterTables
 from presim.trace.signatures import Gemm
@@ -33,7 +33,7 @@ HEAVY = ("torch", "numba", "pyarrow", "numpy", "rich", "perfetto", "jinja2")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of 128 ranks, saved."""
     directory = tmp_path_factory.mktemp("job")
-    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], directory)
     return directory
 
 
@@ -124,10 +124,10 @@ def test_another_gpu_takes_another_time(saved: Path) -> None:
 
 def test_what_the_captured_clusters_file_said_of_collectives_is_kept(saved: Path, tmp_path: Path) -> None:
     """Its [nccl] and [collectives] price the saved trace again; on another fabric they say nothing."""
-    (trace,) = store.load(saved).traces.values()
+    (trace,) = job_store.load(saved).traces.values()
     tables = ClusterTables({"NCCL_ALGO": "Tree"}, {"link": {"efficiency": [0.002, 0.03, 0.06]}})
     parts = msgspec.structs.replace(trace.manifest, node="hgx-h100", fabric="ib-ndr-400", cluster_tables=tables)
-    store.save([dataclasses.replace(trace, manifest=parts)], tmp_path)
+    job_store.save([dataclasses.replace(trace, manifest=parts)], tmp_path)
     plain, slow, elsewhere, usual = (
         result.step_time_s or 0.0
         for result in (
@@ -143,7 +143,7 @@ def test_what_the_captured_clusters_file_said_of_collectives_is_kept(saved: Path
 
 def test_the_captured_clusters_network_and_groups_are_kept(saved: Path, tmp_path: Path) -> None:
     """A saved job is simulated on the fabric and the nodes of the file it was captured for; elsewhere they are gone."""
-    (trace,) = store.load(saved).traces.values()
+    (trace,) = job_store.load(saved).traces.values()
     slow = choose_cluster(gpu="a100-80gb-sxm", nodes=2)
     group = NodeGroup("old", 0, 1, slow.gpu, slow.node, slow.fabric)
     for name, tables in (
@@ -151,7 +151,7 @@ def test_the_captured_clusters_network_and_groups_are_kept(saved: Path, tmp_path
         ("groups", ClusterTables(groups=msgspec.to_builtins([group]))),
     ):
         parts = msgspec.structs.replace(trace.manifest, node="hgx-h100", fabric="ib-ndr-400", cluster_tables=tables)
-        store.save([dataclasses.replace(trace, manifest=parts)], tmp_path / name)
+        job_store.save([dataclasses.replace(trace, manifest=parts)], tmp_path / name)
     assert any("The network is described" in note for note in presim.simulate(tmp_path / "network").notes)
     assert any("The cluster has 2 groups of nodes" in note for note in presim.simulate(tmp_path / "groups").notes)
     assert not any("groups of nodes" in note for note in presim.simulate(tmp_path / "groups", gpu="b200").notes)
@@ -235,7 +235,7 @@ def test_an_interrupt_has_its_exit_code(
     def interrupted(directory: str, ranks: object = None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "load", interrupted)
+    monkeypatch.setattr(job_store, "load", interrupted)
     code, _, err = called(capsysbinary, "trace", "anything")
     assert code == 130
     assert err.strip() == "presim: interrupted"
@@ -293,7 +293,7 @@ def test_ranks_of_one_job_are_simulated_together(tmp_path: Path) -> None:
             build.work(Gemm(4096, 4096, 4096, 1, "bfloat16"))
         build.step()
         traces.append(build.trace())
-    store.save(traces, tmp_path)
+    job_store.save(traces, tmp_path)
     first, last = (presim.simulate(tmp_path, rank=rank) for rank in (0, 3))
     assert (first.job.rank, last.job.rank) == (0, 3)
     assert (first.operators[0].count, last.operators[0].count) == (1, 4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from presim.composition.orders import orders
 from presim.composition.pass_orders import dual_pipe, dual_pipe_v
-from presim.composition.steps import (
+from presim.composition.pipeline_steps import (
     BACKWARD,
     EXCHANGE,
     FORWARD,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from presim.composition.orders import orders
 from presim.composition.own_schedule import parse, splits_backward
 from presim.composition.pass_orders import interleaved_passes
+from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT
 from presim.composition.plan import read_plan
 from presim.composition.plan_check import check
 from presim.composition.schedule_source import read_passes
-from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT
 from presim.errors import InputError
 
 LETTERS = {FORWARD: "F", BACKWARD: "B", INPUT: "I", WEIGHT: "W"}

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from conformance import strategies as made
 from presim import hardware
-from presim.cost.analytic.device import device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.analytic.gpu_figures import device_of
 from presim.cost.bounds import datasheet_ns
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.model import Uncongested
+from presim.cost.collectives.network_model import Uncongested
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster

@@ -11,9 +11,9 @@ import pytest
 from presim import hardware
 from presim.cost.chain import price_trace
 from presim.cost.estimators import estimators
-from presim.cost.learned.estimator import PACKAGED
+from presim.cost.learned.learned_estimator import PACKAGED
 from presim.cost.measured import table
-from presim.cost.measured.rows import PROFILE, Measurement
+from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.cost.price import Origin
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder

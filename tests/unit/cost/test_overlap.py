@@ -61,8 +61,8 @@ def test_models_differ_in_kernels_beside_communication_only(text: str) -> None:
 
 def test_a_ratio_is_the_step_of_two_streams_in_closed_form() -> None:
     """A product under a collective that is longer takes X times its price."""
-    from presim.engine.options import Options
-    from presim.evaluation.pipeline import evaluate
+    from presim.engine.simulation_options import Options
+    from presim.evaluation.evaluate_traces import evaluate
     from presim.hardware import choose_cluster
     from presim.trace.builder import TraceBuilder
     from presim.trace.schema import Group, Kind, Manifest, Phase

@@ -9,7 +9,7 @@ import pytest
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.live import LiveEngine
 from presim.engine.ops import build_ops
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest
 from presim.trace.signatures import Copy

@@ -10,8 +10,8 @@ from presim.cost.overlap import Demand, Flows, Paths
 from presim.cost.price import OnFabric, Origin, Price, PricedTrace
 from presim.engine.calls import NO_CALLS
 from presim.engine.flow_classes import FlowClasses
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective, Copy

@@ -11,8 +11,8 @@ from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import NO_CALLS
 from presim.engine.live import LiveEngine
 from presim.engine.ops import build_ops
-from presim.engine.options import Options
 from presim.engine.simulate import simulate
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Gemm
 

@@ -11,7 +11,7 @@ from presim.cost.price import PricedTrace
 from presim.engine import loop
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.ops import build_ops
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR
 from presim.trace.builder import TraceBuilder, default_manifest

@@ -9,8 +9,8 @@ import pytest
 from golden.scenarios import builder, kernel, priced
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.signatures import Collective
 

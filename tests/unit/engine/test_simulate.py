@@ -15,8 +15,8 @@ from golden.scenarios import OPTIONS, builder, kernel, priced
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import simulate as engine
 from presim.engine.calls import CallCosts
-from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
+from presim.engine.simulation_options import Options
 from presim.errors import HangError, InputError
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Collective, Splits

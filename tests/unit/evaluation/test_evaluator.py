@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import presim
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import evaluate
 from presim.evaluation.evaluator import Evaluator
-from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
 from presim.report import json
 from presim.trace.coverage import RankCoverage

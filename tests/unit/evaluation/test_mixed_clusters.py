@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import SimulateOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import changes_of
 from presim.hardware import Cluster, choose_cluster
 from presim.hardware.host import host_factor
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace

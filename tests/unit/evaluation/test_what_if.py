@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.what_if import Changes, changes_of
 from presim.hardware import choose_cluster
 from presim.trace.builder import TraceBuilder

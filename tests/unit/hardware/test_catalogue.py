@@ -11,8 +11,8 @@ from presim.errors import InputError
 from presim.hardware import catalogue, choose_cluster
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, to_table, unsourced
+from presim.hardware.gpu_schema import Gpu, Sourced
 from presim.hardware.sanity_checks import find_impossible_figures, rates
-from presim.hardware.schema import Gpu, Sourced
 
 CATALOGUE = catalogue.ids(Gpu)
 GPUS = [gpu.id for gpu in catalogue.gpus() if gpu.is_gpu]

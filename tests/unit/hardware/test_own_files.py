@@ -16,7 +16,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, keys, to_table, unsourced
-from presim.hardware.schema import ACCELERATOR, Gpu, Sourced
+from presim.hardware.gpu_schema import ACCELERATOR, Gpu, Sourced
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "hardware.md"
 REFERENCE = GUIDE.parents[1] / "reference" / "hardware.md"

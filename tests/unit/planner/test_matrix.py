@@ -15,9 +15,9 @@ from presim.evaluation.options import RunOptions
 from presim.planner.answer.matrix_page import picture
 from presim.planner.matrix import Matrix, clusters_of, search_matrix
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
-from presim.planner.run import answer
+from presim.planner.run_search import answer
 from presim.planner.search_options import SearchOptions
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Point, Trial

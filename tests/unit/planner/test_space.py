@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.planner.knobs import check_known
 from presim.planner.space import Space, parse_knobs
-from presim.planner.trials.evaluator import plan
+from presim.planner.trials.point_evaluator import plan
 from presim.planner.trials.trial import key
 
 KNOBS = some.dictionaries(

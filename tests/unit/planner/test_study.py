@@ -8,12 +8,12 @@ from hypothesis import strategies as some
 
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
-from presim.planner.answer.table import csv_table
+from presim.planner.answer.search_table import csv_table
 from presim.planner.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.planner.of_command import request_for_command
-from presim.planner.request import SearchRequest
-from presim.planner.run import answer
+from presim.planner.run_search import answer
 from presim.planner.search_options import SearchOptions
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.study import decode, encode, front_of, overlapping, ranked
 from presim.planner.trials.trial import Trial

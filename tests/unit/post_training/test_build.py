@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.build import build_job
-from presim.post_training.request import RlRequest, request_of
+from presim.post_training.rl_request import RlRequest, request_of
 
 BAD: list[tuple[dict[str, Any], str]] = [
     (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from presim.errors import InputError
 from presim.post_training.filtering import check
-from presim.post_training.job import RlJob
-from presim.post_training.loop import SimulatedRun, simulate
+from presim.post_training.rl_job import RlJob
+from presim.post_training.rl_loop import SimulatedRun, simulate
 from presim.post_training.turns import Turns, split, tool_seconds
 from support import rl_jobs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.logits import TRAFFIC, head_seconds, logits_seconds
 
 CLUSTER = choose_cluster(gpu="h100-sxm", world_size=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.post_training.recipes.request import FromRecipe, read_recipe
+from presim.post_training.recipes.recipe_request import FromRecipe, read_recipe
 
 VERL = """
 set -x

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from presim.hardware.choose import choose_cluster
-from presim.post_training.job import Placement
+from presim.hardware.cluster_choice import choose_cluster
+from presim.post_training.rl_job import Placement
 from presim.post_training.weights import WeightSync, weight_sync
 from support import rl_jobs
 

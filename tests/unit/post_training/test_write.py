@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from presim.errors import InputError
-from presim.post_training.recipes.request import read_recipe
-from presim.post_training.recipes.write import settings_for
-from presim.post_training.request import RlRequest
+from presim.post_training.recipes.recipe_request import read_recipe
+from presim.post_training.recipes.write_recipe import settings_for
+from presim.post_training.rl_request import RlRequest
 from support import rl_jobs
 
 JOBS: list[dict[str, Any]] = [

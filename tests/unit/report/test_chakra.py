@@ -11,7 +11,7 @@ import pytest
 from presim.cli import main
 from presim.cost.price import PricedTrace
 from presim.report import chakra
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Kind
@@ -136,7 +136,7 @@ def test_the_same_job_gives_the_same_bytes(priced: PricedTrace, tmp_path: Path) 
 def test_the_command_line_writes_a_file_for_each_rank(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
+    job_store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
     out = tmp_path / "et"
     assert main.run(["simulate", str(tmp_path / "job"), "-q", "--chakra", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from conformance.strategies import signatures
-from presim.engine.options import Options
-from presim.evaluation.pipeline import evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job

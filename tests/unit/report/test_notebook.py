@@ -48,7 +48,7 @@ def test_the_parts_of_the_time_chart_add_up_to_the_step(result: Result) -> None:
 
 def test_charts_of_memory_and_operators_have_the_figures_of_the_result() -> None:
     from presim import hardware
-    from presim.evaluation.pipeline import evaluate
+    from presim.evaluation.evaluate_traces import evaluate
 
     trace = llama_8b(steps=2, layers=2)
     manifest = trace.manifest

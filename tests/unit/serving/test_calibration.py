@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from presim.cli.calibrate import command
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving import calibrate
 from presim.serving.answer.metrics import bench
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import simulate
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.engines.simulate_fleet import simulate
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps import overheads
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build

@@ -6,7 +6,7 @@ import pytest
 
 from presim.hardware import catalogue
 from presim.serving.defaults import VllmStart, limits_by_start, sentence, with_defaults
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 
 MODEL = find("llama3-8b")
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer import metrics
 from presim.serving.drafting import Drafting, drafter, drafting_of
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
-from presim.serving.model import find
-from presim.serving.plan import Plan
-from presim.serving.steps.memory import weight_bytes
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
+from presim.serving.steps.engine_memory import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
@@ -44,7 +44,7 @@ def test_tokens_that_are_all_accepted_come_several_a_step(asynchronous: bool) ->
     served = serve(one(13), draft_tokens=3, acceptance=1.0, async_scheduling=asynchronous)
     assert served.first.tolist() == [STEP]
     assert served.last.tolist() == [4 * STEP]
-    assert served.steps[1:4, state.LOG_TOKENS].tolist() == [4, 4, 4]
+    assert served.steps[1:4, serving_state.LOG_TOKENS].tolist() == [4, 4, 4]
 
 
 def test_tokens_that_are_all_rejected_come_one_a_step() -> None:
@@ -78,7 +78,7 @@ def test_every_request_ends_with_its_tokens(seed: int, drafted: int, acceptance:
         scheduler_reserve_full_isl=False,
     )  # fmt: skip
     assert served.finished.all()
-    assert served.steps[:, state.LOG_TOKENS].max() <= 64
+    assert served.steps[:, serving_state.LOG_TOKENS].max() <= 64
     assert (served.last >= served.first).all()
 
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
-from presim.serving.kept import model_token_bytes, state_bytes, token_bytes
-from presim.serving.model import Model, find
-from presim.serving.plan import Plan
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.kept_bytes import model_token_bytes, state_bytes, token_bytes
+from presim.serving.model_lookup import Model, find
 from presim.serving.prompts import prefill
-from presim.serving.steps.memory import lay_out
+from presim.serving.serving_plan import Plan
+from presim.serving.steps.engine_memory import lay_out
 from presim.serving.steps.times import build
 
 PLAN = Plan(tp=4, weights="fp8-block", max_num_seqs=64)

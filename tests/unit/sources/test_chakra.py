@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from presim.engine.ops import host_ns
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.report import chakra
-from presim.sources import conformance
+from presim.sources import source_conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.job import Job
@@ -51,7 +51,7 @@ def device(path: Path) -> list[tuple[object, ...]]:
 def test_a_job_comes_back_with_its_work_dependencies_and_step_time(tmp_path: Path) -> None:
     original = simulated(Job((program(0), program(1))))
     files = written(tmp_path / "a", original)
-    job = conformance.check_source(open_files([tmp_path / "a"], Request()))
+    job = source_conformance.check_source(open_files([tmp_path / "a"], Request()))
     again = simulated(job)
     assert original.result.step_time_s is not None
     assert again.result.step_time_s == pytest.approx(original.result.step_time_s, abs=60e-6)  # whole microseconds

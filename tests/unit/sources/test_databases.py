@@ -12,7 +12,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.evaluation.evaluator import evaluate
-from presim.sources import conformance
+from presim.sources import source_conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.schema import Kind
@@ -35,7 +35,7 @@ def test_a_recording_replays_the_step_within_two_percent(tmp_path: Path, write: 
     both = bodies(tmp_path / "kineto")
     files = [write(tmp_path / f"rank-{rank}.db", body) for rank, body in enumerate(both)]
     source = open_files(files, Request(gpu="h100-sxm"))
-    job = conformance.check_source(source)
+    job = source_conformance.check_source(source)
     original = simulated().result
     assert original.step_time_s is not None
     assert evaluate(job, CLUSTER).step_time_s == pytest.approx(original.step_time_s, rel=0.02)

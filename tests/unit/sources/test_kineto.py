@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from presim.capture.reading.operators import Operand
+from presim.capture.reading.launch_operators import Operand
 from presim.cost import profiled
 from presim.cost.price import Origin
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import evaluate as run
 from presim.evaluation.evaluator import evaluate
-from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
-from presim.sources import conformance
-from presim.sources.kineto.source import _message_ends
-from presim.sources.kineto.work import _outputs
+from presim.sources import source_conformance
+from presim.sources.kineto.kernel_signatures import _outputs
+from presim.sources.kineto.profile_source import _message_ends
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.collective import Collective
@@ -36,7 +36,7 @@ def imported(paths: list[Path], **said: Any) -> Job:
 def test_an_export_comes_back_with_the_same_step_time_and_work(tmp_path: Path) -> None:
     original = simulated()
     source = open_files(exported(tmp_path, original), Request())
-    job = conformance.check_source(source)
+    job = source_conformance.check_source(source)
     assert [trace.manifest.rank for trace in job.traces] == [0, 1]
     again = evaluate(job, CLUSTER)
     assert original.result.step_time_s is not None

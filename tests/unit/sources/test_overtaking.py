@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from presim.engine.options import Options
-from presim.evaluation.pipeline import evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import evaluate
 from presim.sources.kineto.overtaking import QueuedKernel, stream_priorities
 from presim.sources.readers import open_files
 from presim.sources.source import Request

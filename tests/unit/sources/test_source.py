@@ -9,7 +9,7 @@ import pytest
 
 from presim.evaluation.evaluator import evaluate
 from presim.hardware import choose_cluster
-from presim.sources import conformance
+from presim.sources import source_conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.builder import TraceBuilder
@@ -30,21 +30,21 @@ def test_the_source_of_the_documentation_is_found_by_its_files(tmp_path: Path, m
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     sizes = tmp_path / "a.products"
     sizes.write_text("4096 4096 4096\n8192 4096 1024\n")
-    job = conformance.check_source(open_files([sizes], Request()))
+    job = source_conformance.check_source(open_files([sizes], Request()))
     assert evaluate(job, choose_cluster(gpu="h100-sxm", world_size=1)).step_time_s
 
 
 def test_a_saved_job_is_a_source(tmp_path: Path) -> None:
     Job((program(0), program(1))).save(tmp_path)
-    job = conformance.check_source(open_files([tmp_path], Request()))
+    job = source_conformance.check_source(open_files([tmp_path], Request()))
     assert len(job.traces) == 2
 
 
 def test_conformance_refuses_what_a_job_must_not_be() -> None:
     trace = TraceBuilder().trace()
     with pytest.raises(AssertionError, match="ascending by rank"):
-        conformance.check_job(Job((trace, trace)))
+        source_conformance.check_job(Job((trace, trace)))
     with pytest.raises(AssertionError, match="only ranks with a trace"):
-        conformance.check_job(Job((trace,), {3: [0]}))
+        source_conformance.check_job(Job((trace,), {3: [0]}))
     with pytest.raises(AssertionError, match="notes are sentences"):
-        conformance.check_job(Job((trace,), notes=("unfinished",)))
+        source_conformance.check_job(Job((trace,), notes=("unfinished",)))

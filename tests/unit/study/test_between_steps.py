@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.engine.options import Options
-from presim.hardware.choose import choose_cluster
+from presim.engine.simulation_options import Options
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import Kind, Trace
 from presim_study.between_steps import longer_between_steps
 from presim_study.plan import Plan

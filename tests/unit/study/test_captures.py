@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.run import OLDEST_CAPABILITY
+from presim.capture.capture_job import OLDEST_CAPABILITY
 from presim.hardware import choose_cluster
 from presim_study import captures
 

@@ -10,14 +10,14 @@ import pytest
 
 from golden.scenarios import kernel
 from presim.engine.calls import CallCosts
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import CaptureError
 from presim.hardware import catalogue
+from presim.studies.validation.case_workers import solve_all
 from presim.studies.validation.cases import Case
 from presim.studies.validation.results import Prediction
 from presim.studies.validation.runs import Providers
 from presim.studies.validation.solve import solve
-from presim.studies.validation.workers import solve_all
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest, Trace
 from presim.units import GIB

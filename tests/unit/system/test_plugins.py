@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
-from presim.cost import conformance
-from presim.cost.collectives.model import Transfer
-from presim.cost.collectives.models import collective_models
+from presim.cost import estimator_conformance
+from presim.cost.collectives.network_model import Transfer
+from presim.cost.collectives.network_models import collective_models
 from presim.cost.estimators import estimators
 from presim.errors import InputError
 from presim.hardware import choose_cluster
@@ -38,8 +38,8 @@ def test_the_estimator_of_the_documentation_is_asked_first_for_what_it_knows(exa
     product = Gemm(m=4096, n=4096, k=4096, batch=1, dtype="bfloat16")
     mine, *others = estimators(gpu)
     assert mine.name == "my attention"
-    conformance.check_answers(mine, [attention, product])
-    conformance.check_roofline(mine, attention, gpu)
+    estimator_conformance.check_answers(mine, [attention, product])
+    estimator_conformance.check_roofline(mine, attention, gpu)
     assert mine.price([product]) == [None]
     assert [other.name for other in others] == [other.name for other in estimators(hardware.gpu("h200"))]
 
@@ -49,10 +49,10 @@ def test_the_collective_model_of_the_documentation_is_asked_before_presims(examp
     mine = collective_models(cluster)[0]
     pair = Group("all", (0, 1), 2)
     one, other, unknown = (Transfer(Collective(kind, 8, "uint8", 0), pair) for kind in ("send", "recv", "all_reduce"))
-    alone, none = conformance.check_transfers(mine, [one, unknown], cluster)
+    alone, none = estimator_conformance.check_transfers(mine, [one, unknown], cluster)
     assert alone is not None
     assert none is None
-    beside, again = conformance.check_transfers(mine, [one, other], cluster)
+    beside, again = estimator_conformance.check_transfers(mine, [one, other], cluster)
     assert beside == again
     assert beside is not None
     assert beside.duration_ns == 2 * alone.duration_ns

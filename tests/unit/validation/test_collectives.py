@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.studies.validation.collectives import COLLECTIVES
+from presim.studies.validation.published_collectives import COLLECTIVES
 from support.plans import ELSEWHERE
 
 PAPERS = Path(__file__).parents[3] / "validation" / "papers"

@@ -13,7 +13,7 @@ from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.commands import Commands
 from presim.studies.validation.runs import Providers, Settings, UnknownCaseError
 from presim.studies.validation.solve import solve
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.units import GIB
@@ -64,7 +64,7 @@ def test_captures_are_stored_in_the_named_folder(commands: list[tuple[str, ...]]
 
 
 def test_a_saved_job_is_simulated_on_its_own_cluster_unless_the_row_names_another(trace: Trace, tmp_path: Path) -> None:
-    store.save([trace], tmp_path / "job", stands_for={0: [*range(1, 128)]})
+    job_store.save([trace], tmp_path / "job", stands_for={0: [*range(1, 128)]})
     row = {"id": "x", "gpu": "", "job": str(tmp_path / "job")}
     own, named, other = (
         solve(Case({**row, **cells}), provider()) for cells in ({}, {**ROW}, {"gpu": "A100 80GB", "peak_mem_gib": "9"})
@@ -77,7 +77,7 @@ def test_a_saved_job_is_simulated_on_its_own_cluster_unless_the_row_names_anothe
 
 
 def test_the_measured_rank_has_the_memory_of_its_representative(trace: Trace, tmp_path: Path) -> None:
-    store.save([trace], tmp_path / "job", stands_for={0: [*range(1, 128)]})
+    job_store.save([trace], tmp_path / "job", stands_for={0: [*range(1, 128)]})
     row = {"id": "x", "gpu": "", "job": str(tmp_path / "job"), "rank_or_stage": "rank 77"}
     assert solve(Case(row), provider()).peak_mem_gib
 

@@ -8,8 +8,8 @@ from statistics import median
 import pytest
 
 from presim.studies.validation.cases import Case
-from presim.studies.validation.collectives import COLLECTIVES, cluster_of
 from presim.studies.validation.exchanges import exchange
+from presim.studies.validation.published_collectives import COLLECTIVES, cluster_of
 
 ROW = {
     "source": "a table", "gpu": "H800 SXM (NVLink ~160 GB/s)", "n_gpus": "16", "nodes": "2",

@@ -14,9 +14,9 @@ import pytest
 
 from presim import hardware
 from presim.capture.setup.shim import SHIM_DIRECTORY
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.measured import table
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.cost.profile import CARD_LOST
 from presim.trace.signatures import Gemm
 

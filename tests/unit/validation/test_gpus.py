@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.hardware.catalogue import ids
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.gpus import gpu_of
 from presim_study.plan import cluster_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.studies.validation.groups import GROUPS, gpu, parallelism, size, sort_key, source
+from presim.studies.validation.run_groups import GROUPS, gpu, parallelism, size, sort_key, source
 
 
 def test_sources_are_repositories_or_papers_without_their_rows() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.studies.validation.cases import Case
-from presim.studies.validation.operators import OPERATORS, signature_of
+from presim.studies.validation.published_operators import OPERATORS, signature_of
 from presim.trace.signatures import Attention, Convolution, Gemm
 from support.plans import ELSEWHERE
 

@@ -10,9 +10,9 @@ import pytest
 
 from presim.cost.chain import price_trace
 from presim.cost.price import PricedTrace
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.source import Request
 from presim.studies.validation.oracle import OracleSplit, render, split_error
@@ -73,7 +73,7 @@ def test_planted_slow_collectives_are_an_error_of_communication(tmp_path: Path) 
 
 def test_a_saved_capture_splits_host_time_and_work(tmp_path: Path) -> None:
     """The capture is the recorded program with twice the host time."""
-    from presim.trace import store
+    from presim.trace import job_store
 
     paths, _ = recorded(tmp_path, {})
     slow = [program(rank, layers=3) for rank in (0, 1)]
@@ -85,7 +85,7 @@ def test_a_saved_capture_splits_host_time_and_work(tmp_path: Path) -> None:
         )
         for trace in slow
     ]
-    store.save(slow, tmp_path / "job")
+    job_store.save(slow, tmp_path / "job")
     split = split_error(paths, Request(), tmp_path / "job")
     assert [part.name for part in split.parts][-2:] == ["work", "host"]
     assert abs(parts(split)["work"]) < 0.03 * split.measured_s
@@ -100,9 +100,9 @@ def test_a_page_names_the_parts(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_measured_step_is_refused(tmp_path: Path) -> None:
-    from presim.trace import store
+    from presim.trace import job_store
 
-    store.save([program(0), program(1)], tmp_path / "job")
+    job_store.save([program(0), program(1)], tmp_path / "job")
     with pytest.raises(InputError) as error:
         split_error([tmp_path / "job"], Request())
     assert str(error.value) == (

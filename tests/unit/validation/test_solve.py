@@ -9,15 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from presim.studies.validation.case_workers import solve_all
 from presim.studies.validation.cases import Case
 from presim.studies.validation.runs import Providers
-from presim.studies.validation.workers import solve_all
 from support.killed_cases import REASON, KillingProvider
 
 WORKER = """
 import sys
 from presim.studies.validation.runs import Providers
-from presim.studies.validation.workers import _workers
+from presim.studies.validation.case_workers import _workers
 if __name__ == "__main__":
     with _workers(Providers(()), None) as workers:
         print(workers._idle().process.pid, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.studies.validation.summary import quantile, summary
+from presim.studies.validation.error_summary import quantile, summary
 
 ROW = {
     "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",

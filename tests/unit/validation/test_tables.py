@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.studies.validation.tables import read_table, write_table
+from presim.studies.validation.case_tables import read_table, write_table
 
 
 def test_written_tables_are_read_back(tmp_path: Path) -> None:

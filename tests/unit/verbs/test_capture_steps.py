@@ -14,11 +14,11 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import config_of, find
-from presim.serving.plan import Plan
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import config_of, find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import Engine, build
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import Manifest
 from presim.trace.signatures import Attention, Copy, Gemm
@@ -48,7 +48,7 @@ def write_set(folder: Path, cluster: Cluster, progress: Any = None) -> None:
             add_step(trace, chunks, disturbance)
             rows += [{"part": part, "chunks": [], "batch": -1} for part in ("schedule", "run")]
             rows.append({"part": "finish", "chunks": chunks, "batch": number})
-    store.save([trace.trace()], folder / "job")
+    job_store.save([trace.trace()], folder / "job")
     (folder / "steps.json").write_text(json.dumps({"blocks": 100, "steps": rows}))
 
 

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import SimulateOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import Changes, changes_of
 from presim.hardware import choose_cluster
 from presim.result import EveryRank

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from presim.errors import InputError
 from presim.evaluation.options import SimulateOptions
 from presim.evaluation.what_if import Changes
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
 from presim.trace.signatures import Collective, Gemm
@@ -74,7 +74,7 @@ def saved(folder: Path) -> Path:
         build.work(Gemm(m=8192, n=8192, k=8192, batch=1, dtype="bfloat16"), phase=Phase.FORWARD)
         build.work(Collective("all_reduce", 1 << 24, "float32", group=0), phase=Phase.BACKWARD)
         build.step()
-    store.save([build.trace()], folder / "job", stands_for={0: range(1, 16)})
+    job_store.save([build.trace()], folder / "job", stands_for={0: range(1, 16)})
     return folder / "job"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import SimulateOptions
-from presim.evaluation.pipeline import Evaluation
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
 from presim.trace.signatures import Collective, Gemm
@@ -30,7 +30,7 @@ def saved(folder: Path, kind: str = "all_reduce", forward: str = "") -> Path:
             build.work(Collective(forward, 1 << 28, "bfloat16", group=1), phase=Phase.FORWARD)
         build.work(Collective(kind, 1 << 28, "float32", group=1), phase=Phase.BACKWARD)
         build.step()
-    store.save([build.trace()], folder / "job", stands_for={0: list(range(1, WORLD))})
+    job_store.save([build.trace()], folder / "job", stands_for={0: list(range(1, WORLD))})
     (folder / "cluster.toml").write_text(NETWORK)
     return folder
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from presim.analysis.memory.blocks import Blocks, Ints, allocated_bytes, find_blocks, pinned_host_bytes, reserved_bytes
-from presim.analysis.memory.modules import module_peaks
+from presim.analysis.memory.module_peaks import module_peaks
 from presim.analysis.time.scopes import merge_numbers
 from presim.analysis.time.steps import Step
 from presim.engine.timeline import Timeline

@@ -6,7 +6,7 @@ import numpy as np
 
 from presim.analysis.memory.growth import growth_note, step_peaks
 from presim.analysis.notes.provenance import critical_by_signature
-from presim.analysis.notes.steps import step_notes
+from presim.analysis.notes.step_notes import step_notes
 from presim.analysis.time.breakdown import Breakdown, Instant
 from presim.analysis.time.steps import Step, Steps
 from presim.analysis.time.throughput import data_parallel_ranks

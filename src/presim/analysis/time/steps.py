@@ -26,7 +26,7 @@ class Step:
     entries: slice
     start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel in the loop
     end_ns: int  # the end of its own last device work; never before start_ns
-    repeated_entries: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
+    repeated_entries: slice | None = None  # entries that occur `times` more (`presim.analysis.time.step_period`)
     times: int = 0
     added_wait_ns: int = 0  # by which the host of a mean step waits longer for data; negative: shorter
 

@@ -15,10 +15,10 @@ from presim.cost.collectives.running import concurrent_groups, sent_by_others
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import KINDS
-from presim.hardware.network.plot import kind_of_vertex, layout
 from presim.hardware.network.topology import Topology
+from presim.hardware.network.topology_plot import kind_of_vertex, layout
 from presim.trace.collective import Collective
 from presim.trace.schema import Kind
 

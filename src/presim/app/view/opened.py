@@ -14,8 +14,8 @@ from presim.errors import InputError
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Trial
 from presim.result import Result
-from presim.studies.saved_results.read import SavedResult, read
-from presim.studies.saved_results.show import as_blocks
+from presim.studies.saved_results.read_result import SavedResult, read
+from presim.studies.saved_results.show_result import as_blocks
 
 _MOST_TRIALS = 5000  # that are drawn
 Pane = Callable[[], dict[str, Any]]

@@ -18,10 +18,10 @@ from presim.analysis.time.steps import find_steps
 from presim.app.view import result_panes
 from presim.app.view.arrows import Arrows, arrows
 from presim.app.view.tracks import KINDS, Track, tracks
-from presim.cost.analytic.memory_bound import elementwise_constants
+from presim.cost.analytic.memory_bound_kernels import elementwise_constants
 from presim.cost.roofline import moved_bytes
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.hardware import Gpu
 from presim.report import content
 from presim.trace.schema import Kind, Trace

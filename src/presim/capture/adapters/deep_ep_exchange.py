@@ -4,7 +4,7 @@ Each token goes once to every rank that has one of its experts. The number of to
 routing, which presim computes or takes from a policy; tokens of other ranks are assumed to choose the same experts as
 this rank's. The number of ranks per token is counted if the program computes the choices (a gate that assigns tokens in
 turn puts them on neighbouring experts); otherwise it is the expectation for evenly distributed choices
-(`presim.trace.routing`).
+(`presim.trace.even_routing`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from presim.capture.device_values.policies import Origin
 from presim.capture.device_values.triton import host_view
 from presim.capture.script.real_clock import now_ns
-from presim.trace.routing import distinct
+from presim.trace.even_routing import distinct
 
 if TYPE_CHECKING:
     from presim.capture.script.hook import Hook

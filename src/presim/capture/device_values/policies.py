@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable
 
-from presim.capture.device_values import drawn
+from presim.capture.device_values import drawn_values
 from presim.errors import InputError
 from presim.system.files import read_text
 from presim.trace import routing_policy
@@ -70,8 +70,8 @@ _CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
     "routing": (lambda text: _routing(text), routing_policy.FORMS),
     "token": (_natural, "a token id"),
     "eos": (_natural, "the id of the end-of-sequence token"),
-    "eos_after": (drawn.lengths, drawn.LENGTHS),
-    "acceptance": (drawn.acceptance, drawn.ACCEPTANCE),
+    "eos_after": (drawn_values.lengths, drawn_values.LENGTHS),
+    "acceptance": (drawn_values.acceptance, drawn_values.ACCEPTANCE),
     "watchdog": (_number, "seconds"),
 }
 DEFAULTS = {"loss": "2.0", "gradient_norm": "1.0", "number": "0.5", "routing": "balanced", "watchdog": "60"}
@@ -142,9 +142,9 @@ def format_for_hook(policies: dict[str, str], lowest_rank: int | None = None) ->
     """
     settings = {key: value for key, value in policies.items() if key not in ("routing", "watchdog")}
     if "eos_after" in settings:
-        settings["eos_after"] = ",".join(map(str, drawn.lengths(settings["eos_after"])))
+        settings["eos_after"] = ",".join(map(str, drawn_values.lengths(settings["eos_after"])))
     if "acceptance" in settings:
-        probability, seed = drawn.acceptance(settings["acceptance"])
+        probability, seed = drawn_values.acceptance(settings["acceptance"])
         settings |= {"acceptance": str(probability), "acceptance_seed": str(seed)}
     settings |= {} if lowest_rank is None else {"lowest_rank": str(lowest_rank)}
     return "\n".join(f"{key}={value}" for key, value in (settings | _routing(policies["routing"])).items())

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from presim.capture.ranks.layout import MAX_EXCHANGE_GROUP, exchange_peers, is_pipeline
+from presim.capture.ranks.rank_grid import MAX_EXCHANGE_GROUP, exchange_peers, is_pipeline
 
 
 class Peers:

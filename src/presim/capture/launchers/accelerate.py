@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from presim.capture.launchers.accelerate_config import read_config
 from presim.capture.launchers.accelerate_variables import accelerator_variables
-from presim.capture.launchers.deepspeed import deepspeed_variables
+from presim.capture.launchers.deepspeed_launcher import deepspeed_variables
 from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker, torchrun_variables
-from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
 

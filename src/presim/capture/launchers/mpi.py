@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Sequence
 
-from presim.capture.launchers.deepspeed import read_hostfile
+from presim.capture.launchers.deepspeed_launcher import read_hostfile
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
-from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
 from presim.errors import InputError
 
 GRAMMAR = Grammar(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker, torchrun_variables
-from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
 

@@ -19,7 +19,7 @@ from types import TracebackType
 import msgspec
 
 from presim.capture import ctrl_c
-from presim.capture.processes.process import Process, Start, child_of, execute, python
+from presim.capture.processes.rank_process import Process, Start, child_of, execute, python
 from presim.capture.processes.variables import PLACE_VARIABLES
 from presim.capture.script.control import Request
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.capture import ctrl_c
-from presim.capture.processes.process import Process, Start, execute, has_ended_within
+from presim.capture.processes.rank_process import Process, Start, execute, has_ended_within
 from presim.capture.script.current_line import query_line
 from presim.errors import CaptureError, HangError
 

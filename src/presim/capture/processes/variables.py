@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from presim.capture.launchers.deepspeed import deepspeed_variables
+from presim.capture.launchers.deepspeed_launcher import deepspeed_variables
 from presim.capture.launchers.launch import Worker, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables

@@ -14,10 +14,10 @@ import msgspec
 
 from presim.capture.launchers.launch import Worker
 from presim.capture.processes.blocked import BlockedRanks
-from presim.capture.processes.captured import PEERS, CapturedRank, read_outcome, stop_alike
 from presim.capture.processes.idle_processes import IdleProcesses
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
-from presim.capture.processes.process import Start
+from presim.capture.processes.rank_outcome import PEERS, CapturedRank, read_outcome, stop_alike
+from presim.capture.processes.rank_process import Start
 from presim.capture.processes.start import Watch, supervise
 from presim.capture.processes.variables import environment
 from presim.capture.rendezvous.payload_mail import exchange_variables, write_ranks

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from presim.capture.processes.captured import PEERS, CapturedRank, read_trace
 from presim.capture.processes.launch_config import LaunchConfig, Wave
+from presim.capture.processes.rank_outcome import PEERS, CapturedRank, read_trace
 from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.layout import Layout, exchange_closure, find_layout, message_groups
-from presim.capture.ranks.sample import (
+from presim.capture.ranks.rank_grid import Layout, exchange_closure, find_layout, message_groups
+from presim.capture.ranks.rank_sample import (
     axis_sample,
     corner_sample,
     diagonal_sample,
@@ -29,7 +29,7 @@ from presim.capture.ranks.sample import (
     gap_sample,
     is_line,
 )
-from presim.capture.ranks.selection import Checks
+from presim.capture.ranks.rank_selection import Checks
 from presim.capture.ranks.zero_hint import singles_out_rank_0
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError

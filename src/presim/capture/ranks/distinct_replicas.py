@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from presim.capture.ranks.compare import Fingerprint, describe_difference, fingerprint
-from presim.capture.ranks.layout import Layout
+from presim.capture.ranks.rank_comparison import Fingerprint, describe_difference, fingerprint
+from presim.capture.ranks.rank_grid import Layout
 from presim.trace.schema import Trace
 
 

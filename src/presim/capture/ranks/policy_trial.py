@@ -21,10 +21,10 @@ from typing import Protocol
 
 import numpy as np
 
-from presim.capture.processes.captured import read_trace
 from presim.capture.processes.launch_config import LaunchConfig, Wave
+from presim.capture.processes.rank_outcome import read_trace
 from presim.capture.processes.wave import run_wave
-from presim.capture.ranks.layout import Layout, exchange_closure, find_layout, message_groups
+from presim.capture.ranks.rank_grid import Layout, exchange_closure, find_layout, message_groups
 from presim.errors import CaptureError, HangError
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.schema import FAILED, Group, Kind, ReadBack, Trace

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.classify import classify_launch
-from presim.capture.reading.communication import Communication
+from presim.capture.reading.collective_launches import Communication
 from presim.capture.reading.gpu_sharing import gpu_uses, sharing_notes
+from presim.capture.reading.launch_operators import Operator, parse_operator
 from presim.capture.reading.log import Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.capture.reading.memory_categories import categorize
-from presim.capture.reading.operators import Operator, parse_operator
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 from presim.trace.signatures import Signature
 

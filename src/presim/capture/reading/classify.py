@@ -20,8 +20,8 @@ from presim.capture.reading import (
     quantised_kernels,
     solver_calls,
 )
+from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operator
 from presim.capture.reading.traffic import traffic
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (

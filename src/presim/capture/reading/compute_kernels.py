@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operand, Operator
 from presim.trace.group_sizes import rounded, sizes_of
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 

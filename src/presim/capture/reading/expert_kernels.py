@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import MARLIN, Elementwise, GroupedGemm, Signature
 
 _FP4 = "float4_e2m1fn_x2"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operator
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     MACHETE,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from presim.capture.reading.compute_kernels import grouped_product
+from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operator
 from presim.trace.signatures import (
     Attention,
     Convolution,

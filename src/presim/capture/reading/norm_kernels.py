@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import Normalization
 
 _ONLY_READ = ("collect_statistics", "RowwiseMoments", "backward_reduce", "ComputeInternalGradients", "GammaBeta")

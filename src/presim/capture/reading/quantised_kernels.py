@@ -7,8 +7,8 @@ wider type, which is then cast. Names are those of Transformer Engine's kernels 
 
 from __future__ import annotations
 
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import Elementwise, Normalization, Reduction, Signature
 
 _SMALL_KERNELS = ("zero_amax", "compute_scale_from_amax", "reduce_dbias", "bwd_finalize")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operator
 from presim.trace.signatures import Kernel
 
 _CALL = re.compile(

@@ -14,7 +14,7 @@ from presim.capture.reading.log import Log
 from presim.capture.script.current_line import is_torch
 from presim.capture.steps.loop_tree import Loop, LoopTree
 from presim.capture.steps.marks import Event, Mark, read_marks
-from presim.capture.steps.phases import find_phases
+from presim.capture.steps.program_phases import find_phases
 from presim.capture.steps.stopping import Stop, loop_of_steps
 from presim.trace.repetition import find_repetition
 from presim.trace.schema import Kind, StepFacts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.capture.reading.operators import Operand, Operator
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Index, MemoryBound, Optimizer
 

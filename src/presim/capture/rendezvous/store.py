@@ -2,7 +2,7 @@
 
 A rank of ``torch.distributed`` uses a TCPStore, usually hosted by its launcher. This server speaks its protocol
 (PyTorch, torch/csrc/distributed/c10d/TCPStoreBackend.hpp: a query is one byte, strings and byte vectors are preceded by
-their length as uint64, all little-endian). `presim.capture.rendezvous.keys` holds the keys.
+their length as uint64, all little-endian). `presim.capture.rendezvous.store_keys` holds the keys.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import socketserver
 import struct
 import threading
 
-from presim.capture.rendezvous.keys import Keys
 from presim.capture.rendezvous.present_ranks import PresentRanks
+from presim.capture.rendezvous.store_keys import Keys
 
 VALIDATION = 0x3C85F7CE
 

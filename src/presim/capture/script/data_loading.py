@@ -80,7 +80,7 @@ class DataLoading:
 class LiveWorkers:
     """The workers' time on the simulated clock, which the process's own clocks show.
 
-    It is that of `presim.engine.fetches`. ``host_factor``: time on the cluster over CPU time here;
+    It is that of `presim.engine.batch_fetches`. ``host_factor``: time on the cluster over CPU time here;
     ``cores_per_rank``: 0 if they are not limited.
     """
 

@@ -96,7 +96,7 @@ class Hook:
         self._group_ranks(name.encode(), (ctypes.c_int64 * len(ranks))(*ranks), len(ranks))
 
     def operator_id(self, text: str) -> int:
-        """The recorder's id of an operator, described in the format of `presim.capture.reading.operators`."""
+        """The recorder's id of an operator, described in the format of `presim.capture.reading.launch_operators`."""
         return int(self._intern(text.encode()))
 
     def scope_id(self, name: str) -> int:

@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from presim.capture.script.modules import ModuleScopes
+from presim.capture.script.module_hooks import ModuleScopes
 from presim.capture.script.real_clock import now_ns
 from presim.capture.steps.observer import StepObserver, elements_of
 from presim.trace.schema import Category

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from presim.capture.launchers.deepspeed import deepspeed_variables
+from presim.capture.launchers.deepspeed_launcher import deepspeed_variables
 from presim.capture.launchers.launch import Worker, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables

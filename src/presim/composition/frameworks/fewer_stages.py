@@ -14,7 +14,7 @@ from presim.composition.graph.take import config_file
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
 
-CAPTURED_STAGES = 4  # as `presim.composition.replan.stages` needs
+CAPTURED_STAGES = 4  # as `presim.composition.replan.replan_stages` needs
 _DIVISIONS = (
     "layout",
     "account_for",

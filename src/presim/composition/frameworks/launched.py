@@ -18,8 +18,8 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 
-# Two sizes: the second confirms what the first says (`presim.composition.replan.layers`). Few parts of a layer come so
-# often.
+# Two sizes: the second confirms what the first says (`presim.composition.replan.replan_layers`). Few parts of a layer
+# come so often.
 _CAPTURED_LAYERS = (5, 7)
 _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no longer than the two captures
 

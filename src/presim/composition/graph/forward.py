@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 
 
 def forward(graph: OperatorGraph) -> OperatorGraph:

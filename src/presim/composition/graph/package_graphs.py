@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from presim.capture.setup.environment import require_torch
-from presim.composition.graph import store
+from presim.composition.graph import graph_files
 from presim.composition.graph.take import config_file, graph_key, named_models, open_graph, packaged_file
 from presim.errors import InputError
 
@@ -34,7 +34,7 @@ def package_graph(name: str) -> None:
     graph = open_graph(name, _DTYPE)
     for outdated in path.parent.glob(f"{name}.*.graph"):
         outdated.unlink()
-    store.save(graph, path)
+    graph_files.save(graph, path)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presim.composition.graph.schema import Parameter
+from presim.composition.graph.graph_schema import Parameter
 from presim.trace.dtypes import dtype_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from presim.composition.graph.schema import OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import OperatorGraph, Origin, Segment, Value
 
 
 def missing(graph: OperatorGraph) -> Iterator[str]:

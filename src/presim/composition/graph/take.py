@@ -17,9 +17,9 @@ import platformdirs
 
 from presim.capture.setup.environment import find_torch, install_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY
-from presim.composition.graph import segments, store
+from presim.composition.graph import graph_build, graph_files
+from presim.composition.graph.graph_schema import VERSION, OperatorGraph
 from presim.composition.graph.recording import Recording
-from presim.composition.graph.schema import VERSION, OperatorGraph
 from presim.errors import InputError
 from presim.system.files import (
     decode_messagepack,
@@ -45,7 +45,7 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         InputError: it is neither, or the model cannot be traced.
     """
     if os.path.isfile(model) and not model.endswith("config.json") and _is_graph(Path(model)):
-        return store.load(model)
+        return graph_files.load(model)
     config = config_file(model)
     if config is None:
         return take(model, dtype)
@@ -53,13 +53,13 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     key = graph_key(config, dtype, torch.version if torch else "")
     packaged_graph = packaged_file(config.stem, key)
     if packaged_graph.is_file():
-        return msgspec.structs.replace(store.load(packaged_graph), model=model)
+        return msgspec.structs.replace(graph_files.load(packaged_graph), model=model)
     cached_graph = Path(platformdirs.user_cache_dir("presim")) / "graphs" / key
     if cached_graph.is_file():
-        return store.load(cached_graph)
+        return graph_files.load(cached_graph)
     graph = take(model, dtype)
     make_folder(cached_graph.parent)
-    store.save(graph, cached_graph)
+    graph_files.save(graph, cached_graph)
     return graph
 
 
@@ -155,7 +155,7 @@ def verified_graph(model: str, recordings: list[Recording]) -> OperatorGraph:
     Raises:
         InputError: a size depends on batch and sequence in another way than the first recording suggests.
     """
-    graph, *other_graphs = (segments.build(recording) for recording in recordings)
+    graph, *other_graphs = (graph_build.build(recording) for recording in recordings)
     for other in other_graphs:
         if (other.segments, other.shapes) != (graph.segments, graph.shapes):
             raise InputError(

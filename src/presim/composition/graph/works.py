@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 from presim.capture.reading.classify import memory_family
-from presim.capture.reading.operators import Operand as Seen
-from presim.capture.reading.operators import Operator
+from presim.capture.reading.launch_operators import Operand as Seen
+from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.traffic import traffic
-from presim.composition.graph.schema import Node, OperatorGraph
-from presim.composition.graph.schema import Operand as Named
+from presim.composition.graph.graph_schema import Node, OperatorGraph
+from presim.composition.graph.graph_schema import Operand as Named
 from presim.composition.graph.sizes import read
 from presim.errors import InputError
 from presim.trace.signatures import (

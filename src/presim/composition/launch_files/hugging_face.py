@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, torchrun
-from presim.composition.launch_files.layers import words_of
+from presim.composition.launch_files.layer_passes import words_of
 from presim.errors import InputError
 
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, torchrun
-from presim.composition.launch_files.layers import words_of
+from presim.composition.launch_files.layer_passes import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
-from presim.composition.stages import even_sizes
+from presim.composition.stage_split import even_sizes
 from presim.errors import InputError
 
 NAME, MODULE = "torchtitan", "plan_config"

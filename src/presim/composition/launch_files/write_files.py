@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.composition.launch_files import hugging_face, megatron, torchtitan
+from presim.composition.launch_files import hugging_face, megatron_lm, torchtitan
 from presim.composition.launch_files.launch_job import Files, LaunchJob, shell, slurm
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
@@ -17,7 +17,7 @@ from presim.system.files import make_folder, write_file
 
 FRAMEWORKS: Mapping[str, Callable[[LaunchJob], Files]] = {
     torchtitan.NAME: torchtitan.files,
-    megatron.NAME: megatron.files,
+    megatron_lm.NAME: megatron_lm.files,
     hugging_face.DEEPSPEED: hugging_face.deepspeed,
     hugging_face.ACCELERATE: hugging_face.accelerate,
 }
@@ -60,7 +60,7 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], director
         InputError: the cluster is invalid, or a file cannot be written.
     """
     from presim.composition.graph.take import config_file
-    from presim.hardware.choose import choose_cluster
+    from presim.hardware.cluster_choice import choose_cluster
 
     described_cluster = choose_cluster(**cluster)
     config = config_file(model)

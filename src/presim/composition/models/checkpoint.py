@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from presim.composition.models.decoder_layers import Layer, Weight, WeightType
 from presim.composition.models.description import Checkpoint, Model
-from presim.composition.models.layers import Layer, Weight, WeightType
 from presim.composition.models.module_patterns import bits_of, listed, matches, names_of, only_listed
 
 Typed = Callable[[str], WeightType | None]  # by a module's name; None: 16 bits

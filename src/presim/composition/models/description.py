@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from presim.composition.models.layers import (
+from presim.composition.models.decoder_layers import (
     Attention,
     Cached,
     Experts,

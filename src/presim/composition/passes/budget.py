@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.composition.graph.schema import Node, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment
 from presim.composition.graph.sizes import read
 from presim.composition.graph.works import READS_BACK
 from presim.composition.passes import selective
-from presim.composition.passes.collectives import PREFIX
+from presim.composition.passes.collective_names import PREFIX
 from presim.errors import InputError
 
 _RANDOM = ("dropout", "bernoulli", "rand", "normal", "uniform", "multinomial")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment
 from presim.composition.graph.works import READS_BACK
-from presim.composition.passes.collectives import PREFIX, WAIT
+from presim.composition.passes.collective_names import PREFIX, WAIT
 
 NAME = "early-collectives"
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, divide
-from presim.composition.passes.collectives import ALL_REDUCE, PREFIX, REDUCE_SCATTER, WAIT
+from presim.composition.passes.collective_names import ALL_REDUCE, PREFIX, REDUCE_SCATTER, WAIT
 
 _PARTS = (2, 4)
 _PRODUCTS = ("aten::mm",)

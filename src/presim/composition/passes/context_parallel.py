@@ -14,10 +14,10 @@ import dataclasses
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, divide, lengthen, read
 from presim.composition.passes import ring
-from presim.composition.passes.collectives import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WAIT
+from presim.composition.passes.collective_names import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WAIT
 from presim.errors import InputError
 
 _FORWARD = "aten::_scaled_dot_product_cudnn_attention"

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand
+from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.graph.sizes import Size, divide
-from presim.composition.passes.collectives import ALL_TO_ALL
+from presim.composition.passes.collective_names import ALL_TO_ALL
 from presim.composition.passes.expert_segment import INDEX, PUT, ExpertSegment, ExpertSpan
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from presim.composition.graph.schema import Node, Operand, Segment
+from presim.composition.graph.graph_schema import Node, Operand, Segment
 from presim.composition.graph.sizes import Size
 from presim.composition.passes.expert_segment import INDEX, PUT, ExpertSpan
 from presim.errors import InputError

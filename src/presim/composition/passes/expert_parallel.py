@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.sizes import read
 from presim.composition.passes.expert_all_to_all import AllToAll
 from presim.composition.passes.expert_parameters import GROUPED, check_unsplit_parameters, expert_count, experts, part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import OperatorGraph, Origin, Parameter
+from presim.composition.graph.graph_schema import OperatorGraph, Origin, Parameter
 from presim.errors import InputError
 
 GROUPED = "aten::_grouped_mm"

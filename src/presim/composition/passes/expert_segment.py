@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, divide, product, read
-from presim.composition.passes.collectives import WAIT
+from presim.composition.passes.collective_names import WAIT
 from presim.composition.passes.expert_parameters import GROUPED
 from presim.composition.passes.expert_routing import Load, apportion, group_sizes, scaled
 from presim.trace.dtypes import dtype_bytes

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand
+from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.graph.sizes import Size, divide, product
-from presim.composition.passes.collectives import ALL_GATHER, COMBINE, DISPATCH, REDUCE_SCATTER, WAIT
+from presim.composition.passes.collective_names import ALL_GATHER, COMBINE, DISPATCH, REDUCE_SCATTER, WAIT
 from presim.composition.passes.expert_layer import Layer, backward_layer, forward_layer
 from presim.composition.passes.expert_routing import scaled
 from presim.composition.passes.expert_segment import GROUP, INDEX, ExpertSegment, ExpertSpan
-from presim.trace.routing import distinct
+from presim.trace.even_routing import distinct
 
 _SELECT, _PUT = "aten::masked_select", "aten::masked_scatter_"
 _ADD, _SCATTER, _GATHER, _ZEROS = "aten::scatter_add_", "aten::scatter", "aten::gather", "aten::new_zeros"

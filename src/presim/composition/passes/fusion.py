@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment
 from presim.composition.graph.sizes import read
 from presim.trace.dtypes import dtype_bytes
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, divide, product
 from presim.errors import InputError
 from presim.trace.dtypes import dtype_bytes

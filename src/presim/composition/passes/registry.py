@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TypeAlias
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.works import Sizes, works
 from presim.composition.passes import (
     collective_order,
@@ -21,10 +21,10 @@ from presim.composition.passes import (
     fusion,
     quantisation,
     selective,
-    sparse,
+    sparse_weights,
     weight_only,
 )
-from presim.composition.passes.check import check
+from presim.composition.passes.graph_invariants import check
 from presim.errors import InputError
 
 Pass: TypeAlias = Callable[[OperatorGraph], OperatorGraph]
@@ -39,7 +39,7 @@ _BUILT_IN: dict[str, Pass] = {
     collective_order.NAME: collective_order.apply,
     **collective_split.passes(),
     **quantisation.passes(),
-    sparse.NAME: sparse.apply,
+    sparse_weights.NAME: sparse_weights.apply,
     weight_only.NAME: weight_only.apply,
 }
 _PACKS = (weight_only.NAME,)  # passes that store parameters in fewer bytes

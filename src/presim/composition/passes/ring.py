@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, product
-from presim.composition.passes.collectives import SEND_RECV, WAIT
+from presim.composition.passes.collective_names import SEND_RECV, WAIT
 from presim.trace.dtypes import dtype_bytes
 
 STEP = "ring"  # attribute of attention: number of ranks that its keys and values have travelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
-from presim.composition.passes.collectives import ALL_REDUCE
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.passes.collective_names import ALL_REDUCE
 
 _FORWARD, _BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, Origin, Value
+from presim.composition.graph.graph_schema import Node, Operand, Origin, Value
 from presim.composition.graph.sizes import lengthen, product
-from presim.composition.passes.collectives import ALL_GATHER, REDUCE_SCATTER
+from presim.composition.passes.collective_names import ALL_GATHER, REDUCE_SCATTER
 from presim.composition.passes.tensor_parts import PRODUCTS, Part, Tensors
 
 _ADDITIONS = ("aten::add", "aten::add_")

@@ -12,9 +12,9 @@ import math
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.composition.graph.sizes import lengthen
-from presim.composition.passes.collectives import WAIT
+from presim.composition.passes.collective_names import WAIT
 from presim.composition.passes.tensor_exchanges import Exchanges
 from presim.composition.passes.tensor_parts import Part, Tensors
 from presim.composition.passes.tensor_rules import Rules

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.composition.graph.sizes import Size, divide, lengthen, read
-from presim.composition.passes.collectives import ALL_REDUCE, WAIT
+from presim.composition.passes.collective_names import ALL_REDUCE, WAIT
 from presim.errors import InputError
 from presim.trace.dtypes import dtype_bytes
 

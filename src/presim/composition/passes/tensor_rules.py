@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.composition.graph.schema import Node
+from presim.composition.graph.graph_schema import Node
 from presim.composition.passes.tensor_parts import PRODUCTS, Part, Tensors
 from presim.errors import InputError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
 
 COPY = " (copy)"  # ends the name of a copy
 _ADDS = ("aten::add", "aten::add_")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.composition.graph.parameters import elements
-from presim.composition.graph.schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.errors import InputError
 
 NAME = "w4a16"

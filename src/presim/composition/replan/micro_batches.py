@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
-from presim.composition.replan.facts import Extension, extended_manifest
 from presim.composition.replan.insertion import Insertion, check_memory, insert
+from presim.composition.replan.manifest_facts import Extension, extended_manifest
 from presim.composition.replan.object_names import definitions
-from presim.composition.replan.segments import missing_segments
+from presim.composition.replan.reserved_segments import missing_segments
 from presim.composition.replan.unroll import Numbers, Unroller
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace

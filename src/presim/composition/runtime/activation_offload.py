@@ -12,10 +12,10 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from presim.composition.blocks import rounded
-from presim.composition.graph.schema import OperatorGraph, Origin
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import FROM_HOST, TO_HOST, Rows, Tables, Template
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import FROM_HOST, TO_HOST, Rows, Tables, Template
+from presim.composition.graph.graph_schema import OperatorGraph, Origin
+from presim.composition.host_gaps import HostTimes
 from presim.composition.schedule import Action, Do, Key, Run, value_key
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Copy

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
+from presim.composition.entry_templates import Rows, Tables, Template
+from presim.composition.graph.graph_schema import OperatorGraph, Parameter
 from presim.composition.graph.parameters import elements
-from presim.composition.graph.schema import OperatorGraph, Parameter
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables, Template
+from presim.composition.host_gaps import HostTimes
 from presim.composition.schedule import Action, Do, Key, Run
 from presim.composition.units import Name, Unit, gradient_keys, unit_of
 from presim.trace.schema import Phase

@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from presim.composition.blocks import rounded
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Rows
+from presim.composition.graph.graph_schema import Parameter
 from presim.composition.graph.parameters import elements, size
-from presim.composition.graph.schema import Parameter
-from presim.composition.rows import Rows
 from presim.composition.runtime.buckets import Bucket, Buckets
 from presim.composition.runtime.optimizer import Held, parameters
 from presim.composition.schedule import Action, Do, Run

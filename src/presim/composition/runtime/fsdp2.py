@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.composition.blocks import rounded
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Tables
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.parameters import size
-from presim.composition.graph.schema import OperatorGraph
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Tables
+from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.fsdp2_entries import Entries
 from presim.composition.runtime.optimizer import Held, parameters
 from presim.composition.schedule import Action, Do, Key, Run

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim.composition.blocks import rounded
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Rows, Tables, Template
+from presim.composition.graph.graph_schema import Parameter
 from presim.composition.graph.parameters import elements
-from presim.composition.graph.schema import Parameter
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables, Template
+from presim.composition.host_gaps import HostTimes
 from presim.composition.schedule import Action, Do, Key
 from presim.composition.units import Name, Unit
 from presim.trace.dtypes import dtype_bytes

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.composition.blocks import rounded
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Rows, Tables, Template
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.parameters import elements, size
-from presim.composition.graph.schema import OperatorGraph
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables, Template
+from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.fsdp2 import Fsdp2
 from presim.composition.schedule import Action, Do, Key, Run
 from presim.composition.units import Name, Unit, gradient_keys, unit_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from presim.composition.blocks import rounded
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Rows, Tables
+from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.updates import UPDATES, Update
 from presim.composition.schedule import Do, Key
 from presim.trace.dtypes import dtype_bytes

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from presim.composition.blocks import rounded
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import FROM_HOST, TO_HOST, Rows, Tables
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import FROM_HOST, TO_HOST, Rows, Tables
+from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.optimizer import Held
 from presim.composition.runtime.updates import Update
 from presim.composition.schedule import Do

@@ -11,14 +11,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from presim.composition.blocks import rounded
-from presim.composition.graph.schema import OperatorGraph
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import STREAMS, Rows, Tables, Template
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import STREAMS, Rows, Tables, Template
+from presim.composition.graph.graph_schema import OperatorGraph
+from presim.composition.host_gaps import HostTimes
+from presim.composition.pipeline_steps import (
+    AWAIT,
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    INPUT,
+    SIGNAL,
+    WAIT,
+    WEIGHT,
+    Message,
+    Step,
+)
 from presim.composition.runtime.data_parallel import DataParallel
 from presim.composition.schedule import Action, Do, Key, Run
-from presim.composition.stages import Crossing, Stage
-from presim.composition.steps import AWAIT, BACKWARD, EXCHANGE, FORWARD, INPUT, SIGNAL, WAIT, WEIGHT, Message, Step
+from presim.composition.stage_split import Crossing, Stage
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.schedule import Action, Run, Schedule
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presim.composition.entry_templates import Rows, Tables
+from presim.composition.graph.graph_schema import Parameter
 from presim.composition.graph.parameters import elements
-from presim.composition.graph.schema import Parameter
-from presim.composition.hosts import HostTimes
-from presim.composition.rows import Rows, Tables
+from presim.composition.host_gaps import HostTimes
 from presim.composition.schedule import Do
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Phase

@@ -11,10 +11,10 @@ import functools
 import itertools
 from collections.abc import Collection, Sequence
 
-from presim.composition.blocks import rounded
+from presim.composition.block_templates import rounded
+from presim.composition.entry_templates import Rows
+from presim.composition.graph.graph_schema import Parameter
 from presim.composition.graph.parameters import elements, size
-from presim.composition.graph.schema import Parameter
-from presim.composition.rows import Rows
 from presim.composition.runtime.buckets import STREAM as _STREAM
 from presim.composition.runtime.buckets import Bucket, Buckets
 from presim.composition.runtime.optimizer import Held, parameters

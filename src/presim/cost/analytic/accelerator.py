@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from presim.cost.analytic import gemm
 from presim.cost.analytic.convolution import as_product
-from presim.cost.analytic.device import Device, precision
+from presim.cost.analytic.gpu_figures import Device, precision
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
 from presim.trace.dtypes import dtype_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presim.cost.analytic import gemm, memory_bound
-from presim.cost.analytic.constants import MemoryConstants, find_constants
-from presim.cost.analytic.device import Device
+from presim.cost.analytic import gemm, memory_bound_kernels
+from presim.cost.analytic.gpu_figures import Device
+from presim.cost.analytic.operator_constants import MemoryConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Convolution, Gemm
@@ -25,7 +25,7 @@ def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
 def _price_one(signature: Convolution, device: Device) -> Price:
     constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved_bytes = _bytes(signature)
-    streaming = memory_bound.seconds(moved_bytes, device, constants)
+    streaming = memory_bound_kernels.seconds(moved_bytes, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and dtype_bytes(signature.dtype) <= 2:
         transpose = streaming  # tensor cores need channels-last: inputs and outputs are transposed

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import MemoryConstants, find_constants
-from presim.cost.analytic.device import Device
-from presim.cost.analytic.memory_bound import seconds
+from presim.cost.analytic.gpu_figures import Device
+from presim.cost.analytic.memory_bound_kernels import seconds
+from presim.cost.analytic.operator_constants import MemoryConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.hardware.constants import value
 from presim.trace.signatures import Copy

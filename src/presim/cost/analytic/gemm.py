@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.analytic.constants import GemmConstants, find_constants
-from presim.cost.analytic.device import Device, precision
+from presim.cost.analytic.gpu_figures import Device, precision
+from presim.cost.analytic.operator_constants import GemmConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.hardware.constants import value
 from presim.trace.dtypes import dtype_bytes

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from presim.cost.analytic import gemm
-from presim.cost.analytic.constants import BORROWED, GemmConstants, PackedConstants, find_constants
-from presim.cost.analytic.device import Device
+from presim.cost.analytic.gpu_figures import Device
+from presim.cost.analytic.operator_constants import BORROWED, GemmConstants, PackedConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import MACHETE, MARLIN, NF4, TINYGEMM, Gemm, GroupedGemm, Signature
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import ScanConstants, find_constants
-from presim.cost.analytic.device import Device
+from presim.cost.analytic.gpu_figures import Device
+from presim.cost.analytic.operator_constants import ScanConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import Fused, Kernel, Signature
 

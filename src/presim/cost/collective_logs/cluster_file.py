@@ -14,7 +14,7 @@ import msgspec
 
 from presim.cost.collective_logs import profiler_traces, public_tables
 from presim.cost.collective_logs.cluster_text import constants_of, file_name, statistical_tables, text
-from presim.cost.collective_logs.fit import FABRIC, LINK, SWITCH, Fitted, fit
+from presim.cost.collective_logs.fit_collectives import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collective_logs.log_checks import left_out, points_of, possible_rows
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.collectives.measurements import FEWEST, Point

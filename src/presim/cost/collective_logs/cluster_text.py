@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from presim.cost.collective_logs.fit import Fitted
+from presim.cost.collective_logs.fit_collectives import Fitted
 from presim.cost.collective_logs.nccl_tests import Log
-from presim.cost.collectives.constants import FabricConstants, LinkConstants
+from presim.cost.collectives.collective_constants import FabricConstants, LinkConstants
 from presim.cost.collectives.measured import Row
 from presim.cost.collectives.statistical import Curve, Parameters
 from presim.hardware import Cluster

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.cost.collective_logs.bounds import impossible
+from presim.cost.collective_logs.bandwidth_bounds import impossible
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.collectives.measurements import Point
 from presim.errors import InputError

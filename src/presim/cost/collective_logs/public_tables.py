@@ -14,7 +14,7 @@ from pathlib import Path
 from presim.cost.collective_logs import nccl_tests
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.measured.importers import aiconfigurator
-from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, positive_integers
+from presim.cost.measured.importers.import_tables import Row, csv_rows, number, parquet_rows, positive_integers
 from presim.errors import InputError
 from presim.system.files import read_text
 

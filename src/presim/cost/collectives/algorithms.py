@@ -12,9 +12,9 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
+from presim.cost.collectives.collective_constants import FabricConstants, LinkConstants, hop_shares
+from presim.cost.collectives.group_placement import Layout, Links
 from presim.cost.collectives.nccl_rules import smooth_tree_factor
-from presim.cost.collectives.placement import Layout, Links
 from presim.hardware.constants import value
 
 _LL128 = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from presim.cost.collectives.constants import channel_constants
-from presim.cost.collectives.environment import Tuning
-from presim.cost.collectives.placement import Layout, Links
+from presim.cost.collectives.collective_constants import channel_constants
+from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.nccl_environment import Tuning
 from presim.trace.signatures import Collective
 
 

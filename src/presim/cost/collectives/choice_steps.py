@@ -11,9 +11,9 @@ import functools
 import itertools
 from collections.abc import Iterator
 
-from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.library_choice import least_estimate
 from presim.cost.collectives.nccl_choice import Choice, Question, plateau_bytes
+from presim.cost.collectives.nccl_environment import Tuning
 
 _LARGEST = 50  # power of two: `presim.units.quantities.MESSAGE_BYTES`
 _TREE_FACTORS = 6  # power of two from which on trees have another factor in each octave

@@ -27,7 +27,7 @@ from presim.cost.collectives.fabric_traffic import (
     traffic_of,
 )
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.model import Transfer
+from presim.cost.collectives.network_model import Transfer
 from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.hardware.network.sharing import Load, shared_seconds

@@ -7,10 +7,10 @@ Between hosts, forwarding warps copy tokens, and windows overlap with the networ
 
 from __future__ import annotations
 
-from presim.cost.collectives.constants import CopyingConstants
-from presim.cost.collectives.placement import Layout
+from presim.cost.collectives.collective_constants import CopyingConstants
+from presim.cost.collectives.group_placement import Layout
 from presim.trace.collective import Routed
-from presim.trace.routing import places_of
+from presim.trace.even_routing import places_of
 
 
 def copying_seconds(

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from presim.cost.collectives.algorithms import Call
-from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run, library_choice, question_of, run_of
 from presim.cost.collectives.library_choice import estimates
+from presim.cost.collectives.nccl_environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.nccl_variables import effect_of
-from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.collective import Collective

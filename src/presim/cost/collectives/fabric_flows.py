@@ -20,7 +20,7 @@ from presim.cost.collectives.contended import (
     contended_note,
     uncontended_price,
 )
-from presim.cost.collectives.experts import NAME as EXPERTS
+from presim.cost.collectives.expert_exchange import NAME as EXPERTS
 from presim.cost.collectives.fabric_traffic import paths_of, seconds_on_links, sisters_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.running import concurrent_groups, sent_by_others

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cost.collectives.algorithms import DIRECT, SIMPLE
-from presim.cost.collectives.constants import exchange_constants, fabric_constants
-from presim.cost.collectives.experts import exchanged_bytes
+from presim.cost.collectives.collective_constants import exchange_constants, fabric_constants
+from presim.cost.collectives.expert_exchange import exchanged_bytes
+from presim.cost.collectives.group_placement import layout_of
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.placement import layout_of
 from presim.cost.overlap import Paths
 from presim.hardware import Cluster
 from presim.hardware.network.aggregate import all_to_alls
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import KINDS, Exchange, flows_of, link_loads, run
 from presim.hardware.network.sharing import congestible_links, port_links, shared_links
 from presim.hardware.network.topology import Floats, Topology

@@ -13,13 +13,9 @@ from collections.abc import Iterator, Mapping
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.choice_steps import steps_above
-from presim.cost.collectives.constants import fabric_constants, link_constants
-from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
-from presim.cost.collectives.experts import price_exchange
-from presim.cost.collectives.library_choice import choose
-from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question
-from presim.cost.collectives.placement import (
+from presim.cost.collectives.collective_constants import fabric_constants, link_constants
+from presim.cost.collectives.expert_exchange import price_exchange
+from presim.cost.collectives.group_placement import (
     ACCELERATOR,
     Layout,
     Links,
@@ -28,6 +24,10 @@ from presim.cost.collectives.placement import (
     layout_of,
     links_of,
 )
+from presim.cost.collectives.library_choice import choose
+from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question
+from presim.cost.collectives.nccl_environment import PROTOCOLS, Tuning, tuning_of
+from presim.cost.collectives.network_model import Uncongested
 from presim.cost.collectives.rccl_choice import has_rules as rccl_has_rules
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster

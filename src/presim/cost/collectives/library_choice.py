@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator
 
 from presim.cost.collectives import nccl_choice, rccl_choice
-from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.nccl_choice import Choice, Question
+from presim.cost.collectives.nccl_environment import Tuning
 
 
 @functools.lru_cache(maxsize=4096)  # one call is asked for its price, its resources and its bytes between nodes

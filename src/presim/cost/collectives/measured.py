@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.placement import check_kind, layout_of
+from presim.cost.collectives.group_placement import check_kind, layout_of
+from presim.cost.collectives.network_model import Uncongested
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster

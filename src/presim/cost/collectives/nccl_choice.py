@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator
 from typing import TypeVar
 
-from presim.cost.collectives.environment import Tuning
+from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.nccl_environment import Tuning
 from presim.cost.collectives.nccl_rules import Rules, is_amd_host, rules, threads, tree_factor
-from presim.cost.collectives.placement import Layout, Links
 from presim.cost.collectives.ring_search import Heads, head_channels, ring_channels
 
 LL, LL128, SIMPLE = 0, 1, 2

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import msgspec
 
 from presim.cost.collectives.channels import most_channels
-from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Choice, Question
+from presim.cost.collectives.nccl_environment import Tuning
 from presim.cost.collectives.nccl_rules import is_amd_host
 from presim.cost.collectives.ring_search import ring_channels
 from presim.hardware import constants

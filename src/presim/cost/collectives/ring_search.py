@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from presim.cost.collectives.group_placement import Layout, Links
 from presim.cost.collectives.nccl_files import GraphFile, TopologyFile
 from presim.cost.collectives.nccl_rules import search
-from presim.cost.collectives.placement import Layout, Links
 
 _MOST_CHANNELS = 32
 _NEW = ("hopper", "blackwell")

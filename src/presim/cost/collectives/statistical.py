@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from presim.cost.collectives.group_placement import Layout, check_kind, layout_of
 from presim.cost.collectives.measurements import FEWEST, Point
-from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.placement import Layout, check_kind, layout_of
-from presim.cost.conformance import wires_ns
+from presim.cost.collectives.network_model import Uncongested
+from presim.cost.estimator_conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.learned.schema import LEAF_UNIT, Tree
+from presim.cost.learned.learned_model_file import LEAF_UNIT, Tree
 from presim.errors import InputError
 
 Array = NDArray[np.float64]

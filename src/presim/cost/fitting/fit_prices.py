@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from presim.cost.fitting.fit import fit_class
-from presim.cost.fitting.sample import by_class
+from presim.cost.fitting.fit_corrections import fit_class
+from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import least_rows
-from presim.cost.learned import schema
-from presim.cost.learned.schema import Model, Source
+from presim.cost.learned import learned_model_file
+from presim.cost.learned.learned_model_file import Model, Source
 from presim.cost.measured.importers.find import commit, digest, located, reader_of
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
 from presim.system.files import check_folder, make_folder
 from presim.system.interrupts import caught
@@ -91,7 +91,7 @@ def fit(
         raise InputError(f"too little to fit: {why}{_left_out(sources)}")
     make_folder(out)
     for model in models:
-        schema.write(model, out / f"{model.kind}.{model.gpu}.json")
+        learned_model_file.write(model, out / f"{model.kind}.{model.gpu}.json")
     unfitted = tuple(f"{kind} on {gpu}" for kind, gpu in [*fitted][len(models) :])
     return Outcome(tuple(models), tuple(refused), tuple(sources), unfitted)
 

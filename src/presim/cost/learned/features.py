@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.analytic.device import Device, precision
+from presim.cost.analytic.gpu_figures import Device, precision
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,

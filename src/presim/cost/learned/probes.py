@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.hardware import catalogue
 from presim.trace.signatures import Attention, Elementwise, Gemm, GroupedGemm, Normalization, Signature, Softmax
 

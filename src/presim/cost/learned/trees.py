@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.learned.schema import LEAF_UNIT, Tree
+from presim.cost.learned.learned_model_file import LEAF_UNIT, Tree
 
 Array = NDArray[np.float64]
 _ROWS = 4096  # evaluated at once: limits the memory, which grows with rows and trees

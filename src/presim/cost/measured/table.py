@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.system.files import FormatError, decode_json, encode_parquet, read_parquet, write_file

@@ -26,7 +26,7 @@ import msgspec
 import torch
 
 from presim.cost.profile import CARD_LOST, NO_GPU, kernels
-from presim.cost.profile.times import row
+from presim.cost.profile.call_times import row
 from presim.cost.profile.tracer import sweep, sweep_name, traced
 from presim.system.files import decode_json, read_bytes
 from presim.trace.signatures import Signature

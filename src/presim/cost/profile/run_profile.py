@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from presim.cost.measured import table
-from presim.cost.measured.rows import PROFILE, Intake, Measurement
+from presim.cost.measured.measured_rows import PROFILE, Intake, Measurement
 from presim.cost.profile import CARD_LOST, NO_GPU
-from presim.cost.profile.plan import Plan, plan
+from presim.cost.profile.measurement_plan import Plan, plan
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.system.files import check_folder, decode_json_lines, make_folder, read_text, write_file

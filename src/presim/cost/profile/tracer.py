@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from presim.cost.profile.times import Span, run_times
+from presim.cost.profile.call_times import Span, run_times
 
 
 def sweep(memory: torch.Tensor) -> None:

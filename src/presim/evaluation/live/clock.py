@@ -8,8 +8,8 @@ from pathlib import Path
 
 from presim.cost.chain import shared_ports
 from presim.engine.live import LiveEngine
-from presim.engine.options import Options
 from presim.engine.ports import port_columns
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.evaluation.live.feed import Feed
 from presim.evaluation.live.host_times import HostTimes

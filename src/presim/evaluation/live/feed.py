@@ -20,7 +20,7 @@ from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.engine import loop
 from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.evaluation.live.host_times import HostTimes
 from presim.evaluation.live.recordings import Recordings

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol
 
 from presim.capture.reading.fetches import LIVE_WORKERS
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.clock import Clock
 from presim.evaluation.live.questions import QUESTION_BYTES, Answer, Ask, Question, Status
 from presim.evaluation.live.shared_answers import QUERIES, SharedAnswers

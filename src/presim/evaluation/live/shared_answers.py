@@ -3,7 +3,7 @@
 Without a live clock each rank is simulated alone, and ranks with the same work differ only in the noise of their hosts.
 A rank that is simulated is a *leader*. A *follower* gets its leader's answers, matched by the number of the question,
 for as long as both did the same work: kind, stream and descriptor of each record are compared. If a forward pass began
-before the first question, records before it are ignored, as in `presim.capture.ranks.compare`. From its first
+before the first question, records before it are ignored, as in `presim.capture.ranks.rank_comparison`. From its first
 difference on, a follower is simulated itself.
 
 The positions of communicators in the network are not compared: a follower's collectives take as long as its leader's.

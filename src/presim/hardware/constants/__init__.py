@@ -5,7 +5,7 @@
     figures.toml     constants that rest on whole runs: hosts, GPUs of one model, intervals, NCCL's set-up
     operators.toml   constants of the analytic operator prices, by GPU generation (presim.cost.analytic)
     collectives.toml constants of the collective models (presim.cost.collectives)
-    experts.toml     constants of engines' kernels of a layer's experts (presim.serving.steps.experts)
+    experts.toml     constants of engines' kernels of a layer's experts (presim.serving.steps.routed_experts)
     power.toml       power of GPUs by class of work (presim.hardware.power)
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from presim.hardware.network.kernels import fast
+from presim.hardware.network.flow_kernels import fast
 from presim.hardware.network.path_kernels import divide
 from presim.hardware.network.routing import routes
 from presim.hardware.network.topology import Floats, Ints, Topology

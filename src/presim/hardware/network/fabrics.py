@@ -16,7 +16,7 @@ from presim.errors import InputError
 from presim.hardware.network.topology import MOST_LINKS, Builder
 
 if TYPE_CHECKING:
-    from presim.hardware.network.describe import Plan
+    from presim.hardware.network.build_topology import Plan
 
 # Links into which a switch port breaks out: an 800G port of NVIDIA Spectrum-4 is up to eight links of 100G.
 _PORT_LINKS = 8

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from presim.hardware.network.kernels import Words, fast, fill, refine
+from presim.hardware.network.flow_kernels import Words, fast, fill, refine
 from presim.hardware.network.topology import Floats, Ints, Topology
 
 _ROUNDS = 64  # most refinement rounds; flows that are not separated by then count as different

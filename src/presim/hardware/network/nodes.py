@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from presim.hardware.network.topology import Builder
 
 if TYPE_CHECKING:
-    from presim.hardware.network.describe import Plan
+    from presim.hardware.network.build_topology import Plan
 
 
 def add_node(builder: Builder, plan: Plan, node: int) -> None:

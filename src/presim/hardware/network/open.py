@@ -7,8 +7,8 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.hardware.network import foreign, link_lists, written
-from presim.hardware.network.describe import plan_of, topology_of
+from presim.hardware.network import foreign, link_lists, topology_files
+from presim.hardware.network.build_topology import plan_of, topology_of
 from presim.hardware.network.topology import Topology
 from presim.system.files import read_text, shortened
 from presim.units import quantities
@@ -44,13 +44,13 @@ def exported(path: str | Path, form: str) -> str:
         InputError: the file cannot be read, or that form cannot state its network.
     """
     if form == "ns3":
-        return written.ns3(open_network(path))
+        return topology_files.ns3(open_network(path))
     if Path(path).suffix != ".toml":
         raise InputError(f"{path}: for {form} give a cluster's .toml file; topologies of other tools are for ns3")
     cluster = choose_cluster(cluster=Path(path))
     if form == "simai":
-        return written.simai(topology_of(cluster, cluster.network), cluster.gpu.id.split("-")[0].upper())
-    return written.htsim(plan_of(cluster, cluster.network))
+        return topology_files.simai(topology_of(cluster, cluster.network), cluster.gpu.id.split("-")[0].upper())
+    return topology_files.htsim(plan_of(cluster, cluster.network))
 
 
 def _reader(file: Path, text: str) -> foreign.Reader:

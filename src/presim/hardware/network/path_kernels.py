@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from presim.hardware.network.kernels import Floats, Ints
+from presim.hardware.network.flow_kernels import Floats, Ints
 
 
 def walk(

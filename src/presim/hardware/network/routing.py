@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
-from presim.hardware.network.kernels import fast
+from presim.hardware.network.flow_kernels import fast
 from presim.hardware.network.path_kernels import meet, walk
 from presim.hardware.network.topology import Ints, Topology
 

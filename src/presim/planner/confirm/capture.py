@@ -9,12 +9,12 @@ from pathlib import Path
 from presim.composition.launch_files.write_files import write_for_model
 from presim.errors import InputError
 from presim.planner.knobs import CLUSTER, short
-from presim.planner.request import SearchRequest
-from presim.planner.trials import process
-from presim.planner.trials.captured import MADE
-from presim.planner.trials.evaluator import fill_placeholders, placeholders, plan
-from presim.planner.trials.job import Reply, Subject
+from presim.planner.search_request import SearchRequest
+from presim.planner.trials import trial_process
+from presim.planner.trials.capture_keys import MADE
+from presim.planner.trials.point_evaluator import fill_placeholders, placeholders, plan
 from presim.planner.trials.trial import Point, Trial, Value
+from presim.planner.trials.trial_messages import Reply, Subject
 from presim.system.files import make_folder
 
 _LAUNCH_FILES = {"hf": "accelerate"}  # names of `presim compose`, and of launch files
@@ -67,9 +67,9 @@ def _evaluated(request: SearchRequest, point: Point, words: Sequence[str], folde
     job = Subject(command=list(words), options=options)
     make_folder(folder)
     paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    worker = process.start(job, folder, {"PYTHONPATH": paths})
+    worker = trial_process.start(job, folder, {"PYTHONPATH": paths})
     try:
-        reply = process.ask(worker, point)
+        reply = trial_process.ask(worker, point)
     finally:
-        process.end([worker])
+        trial_process.end([worker])
     return reply or Reply(fate="failed", words="the process that captured it exited")

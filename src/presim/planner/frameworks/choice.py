@@ -10,9 +10,9 @@ from pathlib import Path
 from presim.errors import InputError
 from presim.planner.knobs import plan_of
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.study import Answer
-from presim.planner.trials.evaluator import evaluation_options, plan
+from presim.planner.trials.point_evaluator import evaluation_options, plan
 from presim.planner.trials.trial import Trial
 from presim.verbs.compose_framework import blocks_of, is_captured
 

@@ -10,8 +10,8 @@ from presim.composition.graph.take import config_file
 from presim.errors import InputError
 from presim.planner.knobs import short
 from presim.planner.search_options import SearchOptions
-from presim.planner.trials.job import Trainer
 from presim.planner.trials.trial import Value, format_value
+from presim.planner.trials.trial_messages import Trainer
 
 PLANS = 8  # to price from captures, unless the user says how many: minutes on two cores
 _FOR_CONFIRM = {"accelerate": "hf"}  # names of launch files, and of `presim compose`

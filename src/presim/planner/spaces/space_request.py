@@ -12,14 +12,14 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.knobs import CLUSTER
 from presim.planner.of_model import check_sequence
-from presim.planner.request import SearchRequest
 from presim.planner.search_options import SearchOptions, request_of
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.spaces import rules
-from presim.planner.spaces.facts import facts_of, launch_shape
+from presim.planner.spaces.constraint_facts import facts_of, launch_shape
 from presim.planner.spaces.file import read_space
-from presim.planner.spaces.plans import as_plans
-from presim.planner.trials.evaluator import placeholders
+from presim.planner.spaces.plan_fields import as_plans
+from presim.planner.trials.point_evaluator import placeholders
 from presim.planner.trials.trial import Value
 
 

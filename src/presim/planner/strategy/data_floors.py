@@ -16,7 +16,7 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Collective, Elementwise, Signature
 
 if TYPE_CHECKING:
-    from presim.composition.graph.schema import Parameter
+    from presim.composition.graph.graph_schema import Parameter
     from presim.composition.plan import Plan
     from presim.cost.chain import Chain
     from presim.hardware.cluster import Cluster

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from presim.composition.graph.schema import OperatorGraph, Segment
+    from presim.composition.graph.graph_schema import OperatorGraph, Segment
     from presim.composition.graph.works import Sizes
     from presim.composition.plan import Plan
     from presim.cost.chain import Chain
@@ -94,7 +94,7 @@ def _serial_work(segment: Segment, sizes: Sizes, groups: Mapping[str, int]) -> l
     """For each node, the signatures that cannot overlap with other work of the segment."""
     from presim.composition.communication import signature_of
     from presim.composition.graph.works import works
-    from presim.composition.passes.collectives import PREFIX, WAIT
+    from presim.composition.passes.collective_names import PREFIX, WAIT
 
     work_by_node: list[Sequence[Signature]] = [[work for _, work in works(node, sizes)] for node in segment.nodes]
     for index, node in enumerate(segment.nodes):
@@ -113,7 +113,7 @@ def _serial_work(segment: Segment, sizes: Sizes, groups: Mapping[str, int]) -> l
 
 def _repeated_nodes(graph: OperatorGraph, index: int, plan: Plan) -> int:
     """Number of nodes that recomputation of a block runs again; 0 for what is not a block's forward pass."""
-    from presim.composition.blocks import needed_again
+    from presim.composition.block_templates import needed_again
 
     segment = graph.segments[index]
     if segment.backward or not segment.name:
@@ -124,7 +124,7 @@ def _repeated_nodes(graph: OperatorGraph, index: int, plan: Plan) -> int:
 
 def _read_backwards(graph: OperatorGraph, index: int, plan: Plan) -> int:
     """Bytes that a forward segment produces and the backward pass of the same block reads."""
-    from presim.composition.graph.schema import Origin
+    from presim.composition.graph.graph_schema import Origin
     from presim.composition.graph.sizes import read
 
     forward = graph.segments[index]
@@ -144,7 +144,7 @@ def _read_backwards(graph: OperatorGraph, index: int, plan: Plan) -> int:
 
 def _input_bytes(segment: Segment, plan: Plan) -> int:
     """Bytes that a block's forward pass receives from the block before it."""
-    from presim.composition.graph.schema import Origin
+    from presim.composition.graph.graph_schema import Origin
     from presim.composition.graph.sizes import read
 
     if segment.backward or not segment.name:

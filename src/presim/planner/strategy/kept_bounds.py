@@ -6,12 +6,12 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from presim.planner.strategy.bounds import Bound
+from presim.planner.strategy.plan_bounds import Bound
 from presim.planner.trials.trial import format_value
 
 if TYPE_CHECKING:
-    from presim.planner.request import SearchRequest
-    from presim.planner.trials.evaluator import Evaluator
+    from presim.planner.search_request import SearchRequest
+    from presim.planner.trials.point_evaluator import Evaluator
 
 
 class KeptBounds:

@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.planner.knobs import CLUSTER
 from presim.planner.space import Space
-from presim.planner.trials.evaluator import plan
+from presim.planner.trials.point_evaluator import plan
 from presim.planner.trials.trial import Point, Value, format_value
 
 _SHARDED = ("fsdp2", "hsdp")

@@ -14,8 +14,8 @@ import msgspec
 from presim.errors import InputError
 from presim.planner.answer.why import show
 from presim.planner.objectives import Constraints, Objective, Work
-from presim.planner.strategy.bounds import Bound, Bounds
 from presim.planner.strategy.kept_bounds import KeptBounds
+from presim.planner.strategy.plan_bounds import Bound, Bounds
 from presim.planner.trials.trial import Figures, Point, Trial, Value, key
 from presim.units import gib, seconds
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from presim.errors import InputError
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.loop import Evaluation, Pruner
+from presim.planner.strategy.search_loop import Evaluation, Pruner
 from presim.planner.trials.trial import Point, Trial, Value, key
 
 if TYPE_CHECKING:

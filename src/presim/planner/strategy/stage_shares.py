@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from presim.composition.graph.parameters import elements
 
 if TYPE_CHECKING:
-    from presim.composition.graph.schema import OperatorGraph, Parameter
+    from presim.composition.graph.graph_schema import OperatorGraph, Parameter
     from presim.composition.plan import Plan
 
 
@@ -45,13 +45,13 @@ def stage_shares(graph: OperatorGraph, plan: Plan) -> StageShares:
     Raises:
         InputError: the model has fewer blocks than stages.
     """
-    from presim.composition import stages
-    from presim.composition.placement import stage_ranks
+    from presim.composition import stage_split
+    from presim.composition.stage_placement import stage_ranks
 
     count = plan.pipeline * plan.virtual
-    sizes = plan.stages or stages.even_sizes(stages.count_blocks(graph), count)
+    sizes = plan.stages or stage_split.even_sizes(stage_split.count_blocks(graph), count)
     blocks = np.zeros((count, len(graph.segments)), np.int64)
-    for (segment, _), stage in stages.homes(graph, sizes).items():
+    for (segment, _), stage in stage_split.homes(graph, sizes).items():
         blocks[stage, segment] += 1
     is_dual = plan.order == "dualpipe" and plan.pipeline > 1
     copies = 2 if is_dual else 1

@@ -20,9 +20,9 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.planner.trials.job import Reply, Subject
 from presim.planner.trials.trial import Point
-from presim.planner.trials.workers import Workers
+from presim.planner.trials.trial_messages import Reply, Subject
+from presim.planner.trials.worker_pool import Workers
 from presim.system.files import decode_messagepack
 
 _ATTEMPTS = 2  # evaluations of a point whose actor dies

@@ -20,7 +20,7 @@ import platformdirs
 
 import presim
 from presim.errors import InputError
-from presim.planner.trials.job import Reply
+from presim.planner.trials.trial_messages import Reply
 from presim.system.files import FormatError, decode_messagepack, make_folder, read_bytes, write_file
 
 Content = TypeVar("Content")

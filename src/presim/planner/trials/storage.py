@@ -20,7 +20,7 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.study import Confirmed
 from presim.planner.trials.trial import Point, Trial, key
 from presim.system.files import FormatError, check_folder, decode_json, read_bytes

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _answer() -> None:
-    from presim.planner.trials.evaluator import single_threaded_environment
+    from presim.planner.trials.point_evaluator import single_threaded_environment
 
     single_threaded_environment()
     _keep_freed_memory()
@@ -98,9 +98,9 @@ def _answer() -> None:
     os.dup2(2, 1)
     import msgspec
 
-    from presim.planner.trials.evaluator import Evaluator
-    from presim.planner.trials.job import Reply, Subject
+    from presim.planner.trials.point_evaluator import Evaluator
     from presim.planner.trials.trial import Point
+    from presim.planner.trials.trial_messages import Reply, Subject
 
     first = receive(sys.stdin.buffer)
     if first is None:

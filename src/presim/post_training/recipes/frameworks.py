@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from presim.post_training.recipes.table import (
+from presim.post_training.recipes.key_table import (
     Framework,
     Key,
     inverted,

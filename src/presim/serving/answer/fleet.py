@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.result.serving import FleetFigures
-from presim.serving.engines.simulate import Served
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served
+from presim.serving.fast import serving_state
 
 Ints = NDArray[np.int64]
 _NAMES = {
-    "serving": state.SERVING,
-    "starting": state.STARTING,
-    "draining": state.DRAINING,
-    "failed": state.FAILED,
+    "serving": serving_state.SERVING,
+    "starting": serving_state.STARTING,
+    "draining": serving_state.DRAINING,
+    "failed": serving_state.FAILED,
 }
 _POINTS = 2000
 
@@ -72,11 +72,11 @@ def summary(served: Served, gpus: int) -> dict[str, Any]:
         "most_engines": int(sum(fleet_engines.counts.values()).max()),  # type: ignore[union-attr]  # arrays
         "mean_gpus": mean * gpus,
         "gpu_hours": mean * gpus * hours,
-        "failures": int((kinds == state.FAILED).sum()),
-        "engine_starts": int((kinds == state.STARTING).sum()),
-        "engine_drains": int((kinds == state.DRAINING).sum()),
-        "requests_requeued": int(((served.moves > 0) & (served.status != state.LOST)).sum()),
-        "requests_lost": int((served.status == state.LOST).sum()),
+        "failures": int((kinds == serving_state.FAILED).sum()),
+        "engine_starts": int((kinds == serving_state.STARTING).sum()),
+        "engine_drains": int((kinds == serving_state.DRAINING).sum()),
+        "requests_requeued": int(((served.moves > 0) & (served.status != serving_state.LOST)).sum()),
+        "requests_lost": int((served.status == serving_state.LOST).sum()),
         "tokens_computed_again": served.redone,
         "engines_over_time": {
             "columns": ["time_s", *_NAMES],

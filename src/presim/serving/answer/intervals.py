@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from presim.hardware import constants as calibration
-from presim.serving.plan import Kernels
+from presim.serving.serving_plan import Kernels
 
 
 def intervals(

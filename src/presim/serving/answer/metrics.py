@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.serving.engines.simulate import Served
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served
+from presim.serving.fast import serving_state
 
 Floats = NDArray[np.float64]
 PERCENTILES = (90.0, 99.0)
@@ -212,11 +212,11 @@ def engine_figures(served: Served, blocks: int) -> dict[str, Any]:
     steps = served.steps
     if not len(steps):
         return {"steps": 0}
-    took = (steps[:, state.LOG_END] - steps[:, state.LOG_START]).astype(float)
-    span = max(float(steps[:, state.LOG_END].max() - steps[:, state.LOG_CHOSEN].min()), 1.0)
-    replicas = len(np.unique(steps[:, state.LOG_REPLICA]))
+    took = (steps[:, serving_state.LOG_END] - steps[:, serving_state.LOG_START]).astype(float)
+    span = max(float(steps[:, serving_state.LOG_END].max() - steps[:, serving_state.LOG_CHOSEN].min()), 1.0)
+    replicas = len(np.unique(steps[:, serving_state.LOG_REPLICA]))
     prompts = int(served.workload.prompt[served.scheduled >= 0].sum())
-    mixed = steps[:, state.LOG_PREFILL] > 0
+    mixed = steps[:, serving_state.LOG_PREFILL] > 0
     figures: dict[str, Any] = {}
     if served.demoted or served.host_hits.any() or served.disk_hits.any():
         hits = {"gpu": served.hits, "host": served.host_hits, "disk": served.disk_hits}
@@ -230,11 +230,13 @@ def engine_figures(served: Served, blocks: int) -> dict[str, Any]:
         "steps": len(steps),
         "device_busy": float(took.sum() / span / replicas),
         "time_in_steps_with_prefill": float(took[mixed].sum() / took.sum()) if took.sum() else 0.0,
-        "mean_batch": float(np.average(steps[:, state.LOG_SEQS], weights=np.maximum(took, 1))),
-        "max_batch": int(steps[:, state.LOG_SEQS].max()),
-        "mean_kv_use": float(np.average(steps[:, state.LOG_USED], weights=np.maximum(took, 1)) / max(blocks, 1)),
-        "max_kv_use": float(steps[:, state.LOG_USED].max() / max(blocks, 1)),
-        "max_waiting": int(steps[:, state.LOG_WAITING].max()),
+        "mean_batch": float(np.average(steps[:, serving_state.LOG_SEQS], weights=np.maximum(took, 1))),
+        "max_batch": int(steps[:, serving_state.LOG_SEQS].max()),
+        "mean_kv_use": float(
+            np.average(steps[:, serving_state.LOG_USED], weights=np.maximum(took, 1)) / max(blocks, 1)
+        ),
+        "max_kv_use": float(steps[:, serving_state.LOG_USED].max() / max(blocks, 1)),
+        "max_waiting": int(steps[:, serving_state.LOG_WAITING].max()),
         "preemptions": int(served.preemptions.sum()),
         "prefix_cache_hit_rate": float(served.hits.sum() / prompts) if prompts else 0.0,
     }

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from presim.result.serving import LoadOverTime, RequestTimes
 from presim.serving.deployments.prediction import Prediction
-from presim.serving.engines.simulate import Served
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served
+from presim.serving.fast import serving_state
 
 Floats = NDArray[np.float64]
 _POINTS = 160  # of a result's series
@@ -36,19 +36,23 @@ def engines(steps: NDArray[np.int64], max_points: int) -> OverTime:
     Each engine counts with its last step that began before a moment. One whose last step ended before the moment before
     it is idle and counts as empty.
     """
-    replicas = np.unique(steps[:, state.LOG_REPLICA])
+    replicas = np.unique(steps[:, serving_state.LOG_REPLICA])
     points = int(np.clip(len(steps) // len(replicas), 2, max_points))
-    grid = np.linspace(steps[:, state.LOG_START].min(), steps[:, state.LOG_START].max(), points)
+    grid = np.linspace(steps[:, serving_state.LOG_START].min(), steps[:, serving_state.LOG_START].max(), points)
     sums = {name: np.zeros(points) for name in ("running", "waiting", "used", "step_ms", "active")}
     for replica in replicas:
-        replica_steps = steps[steps[:, state.LOG_REPLICA] == replica]
-        last = replica_steps[np.maximum(np.searchsorted(replica_steps[:, state.LOG_START], grid, "right") - 1, 0)]
-        began = last[:, state.LOG_START] <= grid
-        active = began & (last[:, state.LOG_END] >= np.concatenate([grid[:1], grid[:-1]]))
-        sums["running"] += np.where(active, last[:, state.LOG_RUNNING], 0)
-        sums["waiting"] += np.where(active, last[:, state.LOG_WAITING], 0)
-        sums["used"] += np.where(active, last[:, state.LOG_USED], 0)
-        sums["step_ms"] += np.where(active, (last[:, state.LOG_END] - last[:, state.LOG_START]) / 1e6, 0.0)
+        replica_steps = steps[steps[:, serving_state.LOG_REPLICA] == replica]
+        last = replica_steps[
+            np.maximum(np.searchsorted(replica_steps[:, serving_state.LOG_START], grid, "right") - 1, 0)
+        ]
+        began = last[:, serving_state.LOG_START] <= grid
+        active = began & (last[:, serving_state.LOG_END] >= np.concatenate([grid[:1], grid[:-1]]))
+        sums["running"] += np.where(active, last[:, serving_state.LOG_RUNNING], 0)
+        sums["waiting"] += np.where(active, last[:, serving_state.LOG_WAITING], 0)
+        sums["used"] += np.where(active, last[:, serving_state.LOG_USED], 0)
+        sums["step_ms"] += np.where(
+            active, (last[:, serving_state.LOG_END] - last[:, serving_state.LOG_START]) / 1e6, 0.0
+        )
         sums["active"] += active
     return OverTime(grid / 1e9, len(replicas), **sums)
 

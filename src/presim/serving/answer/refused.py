@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from presim.serving.engines.engine import Limits
-from presim.serving.engines.simulate import Served
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served
+from presim.serving.fast import serving_state
 
 
 def sentences(served: Served, limits: Limits) -> list[str]:
     """One sentence for each reason for which an engine with these limits refuses requests, or none."""
-    refused = served.status == state.REFUSED
+    refused = served.status == serving_state.REFUSED
     prompt, output = served.workload.prompt[refused], served.workload.output[refused]
     too_long = prompt >= limits.max_model_len
     needed = np.minimum(prompt + output, limits.max_model_len)[~too_long]

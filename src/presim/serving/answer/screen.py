@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.result.serving import CacheTiers, EngineFigures, EngineMemory, ServedDeployment, ServingResult
-from presim.serving.answer import detail
 from presim.serving.answer import fleet as fleets
-from presim.serving.answer.cost import sentence
+from presim.serving.answer import operator_detail
 from presim.serving.answer.metrics import slo_text
+from presim.serving.answer.token_cost import sentence
 from presim.serving.deployments.prediction import SHOWN
 
 _NAMES = {
@@ -42,7 +42,7 @@ def screen(result: ServingResult) -> RenderableType:
         _figures(result),
         Text(),
         *map(Text, _sentences(result)),
-        *(detail.tables(result.step_detail) if result.step_detail else []),
+        *(operator_detail.tables(result.step_detail) if result.step_detail else []),
         *(Text(note, style="yellow") for note in result.notes),
         *(Text(sentence, style="dim") for sentence in result.not_modelled),
     )

@@ -8,8 +8,8 @@ import math
 from presim.composition.models.description import Model
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.ranking import Outcome
-from presim.serving.deployments.search import Space, estimates, excess
+from presim.serving.deployments.deployment_ranking import Outcome
+from presim.serving.deployments.deployment_search import Space, estimates, excess
 from presim.units import plain
 
 _TIMES = 4  # as many GPUs at most are looked at

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import Served, simulate
+from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.workloads.workload import Workload, make
 
 MOST_REQUESTS = 4000  # of a simulation

@@ -16,7 +16,7 @@ from presim.hardware import catalogue
 from presim.hardware.power import shares
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.search import Point
+    from presim.serving.deployments.deployment_search import Point
 
 _HOUR_S = 3600.0
 _EVERY = ""  # the price of GPUs that have none of their own

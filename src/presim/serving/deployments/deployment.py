@@ -7,7 +7,7 @@ from typing import Any
 
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
-from presim.serving.kept import model_token_bytes
+from presim.serving.kept_bytes import model_token_bytes
 from presim.serving.steps.times import Engine
 
 _DEVICE = (

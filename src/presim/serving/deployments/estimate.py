@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from presim.serving.kept import model_token_bytes
+from presim.serving.kept_bytes import model_token_bytes
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from presim.composition.models.layers import Compressed, LinearAttention, Mamba, ShortConvolution
+from presim.composition.models.decoder_layers import Compressed, LinearAttention, Mamba, ShortConvolution
 from presim.cost.estimators import notes
 from presim.errors import InputError
 from presim.hardware import constants as calibration
@@ -16,11 +16,11 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.defaults import VERSIONS
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.rates import STEADY, largest_rate, sustainable_rate
+from presim.serving.engine_versions import has_other_core
 from presim.serving.engines.engine import Life
-from presim.serving.engines.simulate import Served, simulate
+from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.kv.startup import asked_length
 from presim.serving.steps.times import Engine
-from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
 from presim.units import plain
 

@@ -9,8 +9,8 @@ import numpy as np
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast.state import LOG_END, LOG_PREFILL, LOG_TOKENS
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast.serving_state import LOG_END, LOG_PREFILL, LOG_TOKENS
 from presim.serving.workloads.workload import Workload
 
 STEADY = 0.98  # of the sustainable load, from which on a queue has no bound

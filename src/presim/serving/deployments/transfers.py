@@ -7,7 +7,7 @@ import statistics
 import msgspec
 
 from presim.hardware import Cluster
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import Exchange, run
 from presim.serving.steps.times import Engine
 

@@ -10,9 +10,9 @@ from presim.composition.models.description import Model
 from presim.errors import PresimError
 from presim.hardware import Gpu, catalogue
 from presim.serving import weight_types
-from presim.serving.deployments.search import SEQUENCES, Space, is_of_checkpoint
-from presim.serving.plan import Plan, Weights
-from presim.serving.steps.memory import room
+from presim.serving.deployments.deployment_search import SEQUENCES, Space, is_of_checkpoint
+from presim.serving.serving_plan import Plan, Weights
+from presim.serving.steps.engine_memory import room
 from presim.units import GIB
 
 _SIZES = (1, 2, 4, 8)

@@ -20,9 +20,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from presim.errors import InputError
-from presim.serving.endpoint.answers import Choice, Writer, counts_of
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients
+from presim.serving.endpoint.openai_responses import Choice, Writer, counts_of
 from presim.serving.engines.engine import Fleet
 from presim.system.files import FormatError, decode_foreign_json
 from presim.system.localhost import HOSTS

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 from presim.serving.endpoint.gauges import Gauges
 from presim.serving.engines.engine import Fleet
-from presim.serving.engines.live import Emitted, LiveEngine
-from presim.serving.fast import state
+from presim.serving.engines.live_engine import Emitted, LiveEngine
+from presim.serving.fast import serving_state
 
 
 class Clients:
@@ -70,5 +70,5 @@ class Clients:
     def used_pages(self) -> tuple[int, int]:
         """Pages of all engines that requests have, and all pages."""
         s, knobs = self.engine.state, self.engine.program.knobs
-        pages = sum(knobs[replica * state.KNOBS + state.BLOCKS] - 1 for replica in range(len(s.n_free)))
+        pages = sum(knobs[replica * serving_state.KNOBS + serving_state.BLOCKS] - 1 for replica in range(len(s.n_free)))
         return pages - sum(s.n_free), pages

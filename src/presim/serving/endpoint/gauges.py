@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from presim.serving.engines.live import Emitted, LiveEngine
+from presim.serving.engines.live_engine import Emitted, LiveEngine
 
 if TYPE_CHECKING:
     from presim.serving.endpoint.clients import Clients

@@ -8,8 +8,8 @@ import numpy as np
 
 from presim.serving.engines import lives
 from presim.serving.engines.engine import Fleet
-from presim.serving.fast import state
-from presim.serving.fast.stages import STAGES_AT_MOST
+from presim.serving.fast import serving_state
+from presim.serving.fast.stage_batches import STAGES_AT_MOST
 from presim.serving.workloads.workload import Workload
 
 
@@ -19,15 +19,19 @@ def request_columns() -> list[tuple[str, int]]:
 
 
 def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], rows: dict[int, int]) -> dict[str, Any]:
-    """Columns of `presim.serving.fast.state.State`; ``rows``: of its logs."""
+    """Columns of `presim.serving.fast.serving_state.State`; ``rows``: of its logs."""
     count, replicas = len(workload), len(fleet.replicas)
     starts = np.flatnonzero(workload.parent < 0)
     starts = starts[np.argsort(workload.arrival_ns[starts], kind="stable")]
     heap_time, heap_item = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
     heap_time[: len(starts)], heap_item[: len(starts)] = workload.arrival_ns[starts], starts  # sorted: a heap
-    counters = np.zeros(state.COUNTERS, np.int64)
-    counters[state.PENDING], counters[state.OPEN], counters[state.DRAWN] = len(starts), count, fleet.seed + 1
-    counters[state.HELD_HEAD] = counters[state.HELD_TAIL] = -1
+    counters = np.zeros(serving_state.COUNTERS, np.int64)
+    counters[serving_state.PENDING], counters[serving_state.OPEN], counters[serving_state.DRAWN] = (
+        len(starts),
+        count,
+        fleet.seed + 1,
+    )
+    counters[serving_state.HELD_HEAD] = counters[serving_state.HELD_TAIL] = -1
     widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     sizes = {
         **dict.fromkeys(_REQUEST_COLUMNS, count),
@@ -36,17 +40,17 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
         "table": widest * int(program["row_blocks"][0]),
         "stage_free": replicas * STAGES_AT_MOST,
         "tier_count": 2 * replicas,
-        "spent": replicas * state.SPENT,
-        "log": rows[state.LOG_ROWS] * state.LOG,
-        "gaps": rows[state.GAP_ROWS] * 2,
-        "schedule": rows[state.SCHEDULE_ROWS] * 3,
-        "events": rows[state.EVENT_ROWS] * 3,
+        "spent": replicas * serving_state.SPENT,
+        "log": rows[serving_state.LOG_ROWS] * serving_state.LOG,
+        "gaps": rows[serving_state.GAP_ROWS] * 2,
+        "schedule": rows[serving_state.SCHEDULE_ROWS] * 3,
+        "events": rows[serving_state.EVENT_ROWS] * 3,
     }
     columns: dict[str, Any] = {
         name: np.full(size, -1 if name in _NONE else 0, np.int64) for name, size in sizes.items()
     }
     columns |= {"counters": counters, "heap_time": heap_time, "heap_item": heap_item}
-    columns["wake"][:] = state.FOREVER
+    columns["wake"][:] = serving_state.FOREVER
     columns["unmet"][:] = np.bincount(workload.dependencies()[0], minlength=count)
     _fill_pools(fleet, program, columns)
     lives.fill(fleet, columns)

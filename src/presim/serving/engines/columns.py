@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from presim.errors import InputError
 from presim.serving.engines import changing, lives
 from presim.serving.engines.engine import ROLES, ROUTERS, Apart, Fleet, Limits, Replica, StepTimes
-from presim.serving.fast import state
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -55,34 +55,40 @@ def _firsts(sizes: Any) -> Ints:
 
 def _knobs(replica: Replica, table: int) -> list[int]:
     limits = replica.limits
-    knobs = [0] * state.KNOBS
-    knobs[state.BLOCK] = limits.block_size
-    knobs[state.BLOCKS] = limits.num_gpu_blocks
-    knobs[state.MAX_SEQS] = limits.max_num_seqs
-    knobs[state.BUDGET] = limits.max_num_batched_tokens
-    knobs[state.MAX_LEN] = limits.max_model_len
-    knobs[state.DEPTH] = limits.depth
-    knobs[state.ASYNC] = int(limits.async_scheduling)
-    knobs[state.BY_PRIORITY] = int(limits.policy == "priority")
-    knobs[state.CACHING] = int(limits.enable_prefix_caching)
-    knobs[state.RESERVE] = int(limits.scheduler_reserve_full_isl)
-    knobs[state.WATERMARK] = int(limits.watermark * limits.num_gpu_blocks)
-    knobs[state.LONG] = limits.long_prefill_token_threshold
-    knobs[state.STAGES] = limits.pipeline_parallel_size
-    knobs[state.COST] = table
-    knobs[state.ROLE] = ROLES[replica.role]
-    knobs[state.DRAFT], knobs[state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
-    knobs[state.LOOKAHEAD], knobs[state.DRAFT_SLOTS] = limits.lookahead, limits.draft_slots
-    knobs[state.HASH_AHEAD], knobs[state.MAX_LORAS] = int(limits.sees_next_token), limits.max_loras
-    knobs[state.GRAPHS] = limits.graph_tokens
-    knobs[state.LISTEN] = limits.scheduler_recv_interval
-    knobs[state.HOST_BLOCKS], knobs[state.DISK_BLOCKS] = limits.tiers.host_blocks, limits.tiers.disk_blocks
-    knobs[state.HOST_BLOCK_NS], knobs[state.DISK_BLOCK_NS] = limits.tiers.host_block_ns, limits.tiers.disk_block_ns
-    knobs[state.TIER_NS] = limits.tiers.latency_ns
+    knobs = [0] * serving_state.KNOBS
+    knobs[serving_state.BLOCK] = limits.block_size
+    knobs[serving_state.BLOCKS] = limits.num_gpu_blocks
+    knobs[serving_state.MAX_SEQS] = limits.max_num_seqs
+    knobs[serving_state.BUDGET] = limits.max_num_batched_tokens
+    knobs[serving_state.MAX_LEN] = limits.max_model_len
+    knobs[serving_state.DEPTH] = limits.depth
+    knobs[serving_state.ASYNC] = int(limits.async_scheduling)
+    knobs[serving_state.BY_PRIORITY] = int(limits.policy == "priority")
+    knobs[serving_state.CACHING] = int(limits.enable_prefix_caching)
+    knobs[serving_state.RESERVE] = int(limits.scheduler_reserve_full_isl)
+    knobs[serving_state.WATERMARK] = int(limits.watermark * limits.num_gpu_blocks)
+    knobs[serving_state.LONG] = limits.long_prefill_token_threshold
+    knobs[serving_state.STAGES] = limits.pipeline_parallel_size
+    knobs[serving_state.COST] = table
+    knobs[serving_state.ROLE] = ROLES[replica.role]
+    knobs[serving_state.DRAFT], knobs[serving_state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
+    knobs[serving_state.LOOKAHEAD], knobs[serving_state.DRAFT_SLOTS] = limits.lookahead, limits.draft_slots
+    knobs[serving_state.HASH_AHEAD], knobs[serving_state.MAX_LORAS] = int(limits.sees_next_token), limits.max_loras
+    knobs[serving_state.GRAPHS] = limits.graph_tokens
+    knobs[serving_state.LISTEN] = limits.scheduler_recv_interval
+    knobs[serving_state.HOST_BLOCKS], knobs[serving_state.DISK_BLOCKS] = (
+        limits.tiers.host_blocks,
+        limits.tiers.disk_blocks,
+    )
+    knobs[serving_state.HOST_BLOCK_NS], knobs[serving_state.DISK_BLOCK_NS] = (
+        limits.tiers.host_block_ns,
+        limits.tiers.disk_block_ns,
+    )
+    knobs[serving_state.TIER_NS] = limits.tiers.latency_ns
     if limits.scheduler == "sglang" and replica.role != "decode" and limits.pipeline_parallel_size == 1:
-        knobs[state.SCHEDULER] = state.SGLANG  # a decode engine's steps are the same in both
-    knobs[state.PROMPTS] = limits.max_prefill_tokens
-    knobs[state.BORN], knobs[state.GONE] = replica.born_ns, replica.gone_ns
+        knobs[serving_state.SCHEDULER] = serving_state.SGLANG  # a decode engine's steps are the same in both
+    knobs[serving_state.PROMPTS] = limits.max_prefill_tokens
+    knobs[serving_state.BORN], knobs[serving_state.GONE] = replica.born_ns, replica.gone_ns
     return knobs
 
 
@@ -92,8 +98,8 @@ def _all_knobs(replicas: Sequence[Replica], places: dict[int, int]) -> list[int]
     for replica_index, replica in enumerate(replicas):
         replica_knobs = _knobs(replica, places[id(replica.times)])
         steps_alone = replica.group < 0
-        replica_knobs[state.GROUP] = replica_index if steps_alone else groups.index(replica.group)
-        replica_knobs[state.MEMBERS] = 1 if steps_alone else groups.count(replica.group)
+        replica_knobs[serving_state.GROUP] = replica_index if steps_alone else groups.index(replica.group)
+        replica_knobs[serving_state.MEMBERS] = 1 if steps_alone else groups.count(replica.group)
         knobs += replica_knobs
     return knobs
 
@@ -128,15 +134,15 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
 
 
 def _fleet_knobs(workload: Workload, fleet: Fleet, record: bool) -> list[int]:
-    """The numbers of `presim.serving.fast.state` that hold for all engines."""
-    knobs = [0] * state.WHOLE
-    knobs[state.CONCURRENCY], knobs[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
-    knobs[state.SEGMENT], knobs[state.RECORD] = workload.segment_tokens, int(record)
-    knobs[state.INPUT_NS], knobs[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
-    knobs[state.INPUT_TOKEN_NS], knobs[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
-    knobs[state.KV_BYTES], knobs[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
-    knobs[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
-    knobs[state.REPLICAS] = len(fleet.replicas)
+    """The numbers of `presim.serving.fast.serving_state` that hold for all engines."""
+    knobs = [0] * serving_state.WHOLE
+    knobs[serving_state.CONCURRENCY], knobs[serving_state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
+    knobs[serving_state.SEGMENT], knobs[serving_state.RECORD] = workload.segment_tokens, int(record)
+    knobs[serving_state.INPUT_NS], knobs[serving_state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
+    knobs[serving_state.INPUT_TOKEN_NS], knobs[serving_state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
+    knobs[serving_state.KV_BYTES], knobs[serving_state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
+    knobs[serving_state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
+    knobs[serving_state.REPLICAS] = len(fleet.replicas)
     return knobs
 
 
@@ -201,13 +207,22 @@ def _times(tables: Sequence[StepTimes]) -> dict[str, Any]:
     }
 
 
-_KINDS = {"full": state.ALL_TOKENS, "sliding": state.SLIDING, "chunked": state.CHUNKED, "state": state.STATES_KEPT}
+_KINDS = {
+    "full": serving_state.ALL_TOKENS,
+    "sliding": serving_state.SLIDING,
+    "chunked": serving_state.CHUNKED,
+    "state": serving_state.STATES_KEPT,
+}
 
 
 def _apart_row(group: Apart) -> list[int]:
-    row = [0] * state.APART_COLUMNS
-    row[state.APART_KIND], row[state.APART_GROUPS] = _KINDS[group.kind], group.groups
-    row[state.APART_BLOCK], row[state.APART_WINDOW], row[state.APART_CAP] = group.block_size, group.window, group.cap
+    row = [0] * serving_state.APART_COLUMNS
+    row[serving_state.APART_KIND], row[serving_state.APART_GROUPS] = _KINDS[group.kind], group.groups
+    row[serving_state.APART_BLOCK], row[serving_state.APART_WINDOW], row[serving_state.APART_CAP] = (
+        group.block_size,
+        group.window,
+        group.cap,
+    )
     return row
 
 
@@ -229,16 +244,16 @@ def log_rows(fleet: Fleet, record: bool) -> dict[int, int]:
     """Rows of the logs, by the places of `Program.fleet_knobs` that say so."""
     widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     return {
-        state.LOG_ROWS: _LOG_ROWS,
-        state.GAP_ROWS: _PAIR_ROWS + widest,
-        state.SCHEDULE_ROWS: 2_000_000 if record else 1,
-        state.EVENT_ROWS: _EVENT_ROWS + 4 * len(fleet.replicas),
+        serving_state.LOG_ROWS: _LOG_ROWS,
+        serving_state.GAP_ROWS: _PAIR_ROWS + widest,
+        serving_state.SCHEDULE_ROWS: 2_000_000 if record else 1,
+        serving_state.EVENT_ROWS: _EVENT_ROWS + 4 * len(fleet.replicas),
     }
 
 
 def as_column(name: str, value: Any) -> Any:
     """A column of the loop as the compiled one takes it: contiguous, writable, of its type."""
-    from presim.serving.fast.compiled import FLOATS
+    from presim.serving.fast.compiled_scheduler import FLOATS
 
     column = np.ascontiguousarray(value, np.float64 if name in FLOATS else np.int64)
     return column if column.flags.writeable else column.copy()  # the workload's own where it can be: no copy

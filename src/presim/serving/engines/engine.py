@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.serving.fast import state
+from presim.serving.fast import serving_state
 
 Floats = NDArray[np.float64]
 Role = Literal["any", "prefill", "decode"]
 Router = Literal["round-robin", "least-loaded", "power-of-two", "prefix", "session"]
 
-ROLES: dict[Role, int] = {"any": state.ANY, "prefill": state.PREFILL, "decode": state.DECODE}
+ROLES: dict[Role, int] = {"any": serving_state.ANY, "prefill": serving_state.PREFILL, "decode": serving_state.DECODE}
 ROUTERS: dict[Router, int] = {
-    "round-robin": state.ROUND_ROBIN,
-    "least-loaded": state.LEAST_LOADED,
-    "power-of-two": state.POWER_OF_TWO,
-    "prefix": state.PREFIX,
-    "session": state.SESSION,
+    "round-robin": serving_state.ROUND_ROBIN,
+    "least-loaded": serving_state.LEAST_LOADED,
+    "power-of-two": serving_state.POWER_OF_TWO,
+    "prefix": serving_state.PREFIX,
+    "session": serving_state.SESSION,
 }
-GRID = state.GRID
+GRID = serving_state.GRID
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepTimes:
-    """Times of one pipeline stage for a step, in ns, as `presim.serving.fast.cost` reads them."""
+    """Times of one pipeline stage for a step, in ns, as `presim.serving.fast.step_cost` reads them."""
 
     token_ns: Floats  # [tokens in the step] linear layers and communication
     head_ns: Floats  # [sampled rows: sequences and drafted tokens] logits and sampling
@@ -182,9 +182,9 @@ class StepTimes:
 
 def between(table: Floats, row_size: float, column_size: float) -> float:
     """Interpolate between a table's powers of two."""
-    from presim.serving.fast import cost
+    from presim.serving.fast import step_cost
 
-    return cost.between(np.log2(table).ravel().tolist(), 0, float(row_size), float(column_size))
+    return step_cost.between(np.log2(table).ravel().tolist(), 0, float(row_size), float(column_size))
 
 
 def constant_times(ns: float, limits: Limits) -> StepTimes:
@@ -206,7 +206,7 @@ class Replica:
     role: Role = "any"
     group: int = -1  # adjacent replicas with the same number share experts and step together; -1: none
     born_ns: int = 0  # earliest time it serves requests
-    gone_ns: int = state.FOREVER  # time after which it accepts no requests; running ones finish
+    gone_ns: int = serving_state.FOREVER  # time after which it accepts no requests; running ones finish
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from presim.serving.engines.engine import Limits, StepTimes
 from presim.serving.engines.real import read_input, write_result
 from presim.serving.engines.sglang_scheduler import request, scheduler
 from presim.serving.engines.vllm_scheduler import token_of
-from presim.serving.fast import cost
+from presim.serving.fast import step_cost
 from presim.serving.workloads.workload import Ints, Workload
 
 
@@ -100,14 +100,14 @@ class Engine:
         return int(self.scheduler.token_to_kv_pool_allocator.available_size() + cached) // self.limits.block_size
 
     def _device_ns(self, tokens: list[int], lengths: list[int]) -> tuple[int, int]:
-        """As `presim.serving.fast.cost.device_ns` and `launch_ns`."""
+        """As `presim.serving.fast.step_cost.device_ns` and `launch_ns`."""
         chunks = [(new, length) for new, length in zip(tokens, lengths, strict=True) if new > 1]
         decodes = [length for new, length in zip(tokens, lengths, strict=True) if new == 1]
         attention = 0.0
         for new, length in chunks:
-            attention += cost.between(self.prefill_log, 0, float(new), float(length))
+            attention += step_cost.between(self.prefill_log, 0, float(new), float(length))
         if decodes:
-            attention += cost.between(self.decode_log, 0, float(len(decodes)), sum(decodes) / len(decodes))
+            attention += step_cost.between(self.decode_log, 0, float(len(decodes)), sum(decodes) / len(decodes))
         linear = float(self.times.token_ns[sum(tokens)]) + float(self.times.head_ns[len(tokens)])
         launches = self.times.prompt_launch_ns if chunks else self.times.decode_launch_ns
         return int(linear + attention), 0 if launches is None else int(launches[sum(tokens)])

@@ -17,9 +17,9 @@ import numpy as np
 from presim.serving.engines.engine import Limits, StepTimes
 from presim.serving.engines.real import read_input, write_result
 from presim.serving.engines.vllm_scheduler import compiled, request, scheduler, token_of
-from presim.serving.fast import cost
+from presim.serving.fast import step_cost
 from presim.serving.fast.output import count_accepted
-from presim.serving.fast.stages import EMPTY_STEP_NS
+from presim.serving.fast.stage_batches import EMPTY_STEP_NS
 from presim.serving.workloads.workload import Ints, Workload
 
 
@@ -134,7 +134,7 @@ class Engine:
         return now, _Batch(output, end, samples, rows, self._padded(output))
 
     def _through_stages(self, samples: dict[str, int], ready: int, stage_ns: int) -> int:
-        """As `presim.serving.fast.stages.through_stages`; returns the end."""
+        """As `presim.serving.fast.stage_batches.through_stages`; returns the end."""
         end = ready
         for name, count in samples.items():
             if self.scheduler.requests[name].num_output_placeholders > count:
@@ -181,7 +181,7 @@ class Engine:
         return sum(max(samples.get(name, 0), 1) for name in output.num_scheduled_tokens)
 
     def _device_ns(self, output: Any, samples: dict[str, int]) -> tuple[int, int]:
-        """As `presim.serving.fast.cost.device_ns` and `launch_ns`."""
+        """As `presim.serving.fast.step_cost.device_ns` and `launch_ns`."""
         decodes = context = adapted = prompt = 0
         attention = 0.0
         for name, new in output.num_scheduled_tokens.items():
@@ -192,9 +192,9 @@ class Engine:
                 context += computed
             else:
                 prompt += new
-                attention += cost.between(self.prefill_log, 0, float(new), float(computed))
+                attention += step_cost.between(self.prefill_log, 0, float(new), float(computed))
         if decodes:
-            attention += cost.between(self.decode_log, 0, float(decodes), context / decodes)
+            attention += step_cost.between(self.decode_log, 0, float(decodes), context / decodes)
         times, rows, tokens = self.times, self._rows(output, samples), output.total_num_scheduled_tokens
         linear = float(times.token_ns[tokens]) + float(times.head_ns[rows])
         device = int(linear + attention + (0.0 if times.lora_ns is None else float(times.lora_ns[adapted])))

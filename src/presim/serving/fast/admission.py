@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from presim.serving.fast.arrival_heap import push_arrival
 from presim.serving.fast.batch import add_to_batch
-from presim.serving.fast.heap import push_arrival
 from presim.serving.fast.loras import gather_loras, note_lora, takes_lora
 from presim.serving.fast.pool import cache_full_blocks, extend, find_block, hit_blocks, key_of, touch
 from presim.serving.fast.queues import blocks_for, dequeue
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
     COMPILING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     ASYNC,
     KNOBS,
     MAX_SEQS,

@@ -9,10 +9,10 @@ of one, ignores changes within a tenth, and scales down only after a cooldown, t
 
 from __future__ import annotations
 
-from presim.serving.fast.heap import push_arrival, release_followers
+from presim.serving.fast.arrival_heap import push_arrival, release_followers
 from presim.serving.fast.pool import clear
-from presim.serving.fast.routing import unpark
-from presim.serving.fast.state import (
+from presim.serving.fast.request_routing import unpark
+from presim.serving.fast.serving_state import (
     ABSENT,
     AFTER_FAILURE,
     CHANGE,

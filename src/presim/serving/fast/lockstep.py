@@ -8,7 +8,7 @@ ranks run CUDA graphs, each is padded to the tokens of the fullest (vLLM 0.33's 
 
 from __future__ import annotations
 
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     COST,
     DEPTH,
     GRAPHS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.state import KNOBS, MAX_LORAS, Program, State
+from presim.serving.fast.serving_state import KNOBS, MAX_LORAS, Program, State
 
 
 def gather_loras(p: Program, s: State, replica: int) -> None:

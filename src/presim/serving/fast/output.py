@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.serving.fast.batch import final_tokens
 from presim.serving.fast.pool import cache_full_blocks, release, share_full_blocks
 from presim.serving.fast.queues import dequeue
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     ACCEPT,
     DRAFT,
     FINISHED,

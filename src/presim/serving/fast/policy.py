@@ -13,8 +13,7 @@ from presim.serving.fast.admission import schedule_waiting
 from presim.serving.fast.batch import add_to_batch, after_schedule, drop_from_batch, final_tokens
 from presim.serving.fast.pool import cache_full_blocks, extend
 from presim.serving.fast.queues import blocks_for, preempt
-from presim.serving.fast.sglang import schedule_sglang
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     BUDGET,
     BY_PRIORITY,
     DRAFT,
@@ -29,6 +28,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.sglang import schedule_sglang
 from presim.serving.fast.windows import extend_apart, free_passed_apart, pages_apart
 
 

@@ -7,7 +7,8 @@ with equal content form a chain in order of arrival.
 
 from __future__ import annotations
 
-from presim.serving.fast.state import (
+from presim.serving.fast.hash_table import drop_place, find_place
+from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
     DISK_BLOCKS,
@@ -18,7 +19,6 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
-from presim.serving.fast.table import drop_place, find_place
 from presim.serving.fast.tiers import demote, empty_tiers
 
 _STREAM = 1 << 20  # most blocks of a stream or segment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim.serving.fast.pool import release
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     BLOCK,
     BY_PRIORITY,
     DECODE,

@@ -12,17 +12,7 @@ from presim.serving.fast.batch import add_to_batch
 from presim.serving.fast.loras import gather_loras, takes_lora
 from presim.serving.fast.pool import extend, hit_blocks, share_full_blocks
 from presim.serving.fast.queues import blocks_for, preempt
-from presim.serving.fast.sglang_prompts import (
-    CONTINUE,
-    NO_TOKEN,
-    OTHER,
-    add_next_chunk,
-    admit_sglang,
-    begin_pass,
-    pass_outcome,
-    remaining_output,
-)
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
     COMPILING,
@@ -36,6 +26,16 @@ from presim.serving.fast.state import (
     MAX_SEQS,
     Program,
     State,
+)
+from presim.serving.fast.sglang_prompts import (
+    CONTINUE,
+    NO_TOKEN,
+    OTHER,
+    add_next_chunk,
+    admit_sglang,
+    begin_pass,
+    pass_outcome,
+    remaining_output,
 )
 
 

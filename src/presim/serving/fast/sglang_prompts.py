@@ -12,7 +12,7 @@ from presim.serving.fast.batch import add_to_batch, final_tokens
 from presim.serving.fast.loras import note_lora
 from presim.serving.fast.pool import find_block, key_of, touch
 from presim.serving.fast.queues import dequeue
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     BLOCK,
     BUDGET,
     CACHING,

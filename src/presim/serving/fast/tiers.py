@@ -6,7 +6,8 @@ block that is loaded stays in its tier; a block loaded from disk is in host memo
 
 from __future__ import annotations
 
-from presim.serving.fast.state import (
+from presim.serving.fast.hash_table import drop_place, find_place
+from presim.serving.fast.serving_state import (
     DEMOTED,
     DISK_BLOCK_NS,
     DISK_BLOCKS,
@@ -18,7 +19,6 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
-from presim.serving.fast.table import drop_place, find_place
 
 
 def demote(p: Program, s: State, replica: int, key: int) -> None:

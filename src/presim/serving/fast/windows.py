@@ -11,7 +11,7 @@ found even where its window or state was evicted before it.
 from __future__ import annotations
 
 from presim.serving.fast.pool import free_first, free_last, take_free_block
-from presim.serving.fast.state import (
+from presim.serving.fast.serving_state import (
     APART_BLOCK,
     APART_CAP,
     APART_COLUMNS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from presim.composition.models.layers import Compressed
+from presim.composition.models.decoder_layers import Compressed
 
 _RECORD_BEYOND_ELEMENTS = 64 + 8
 _FACTOR_ELEMENTS, _FACTOR_BYTES = 128, 4

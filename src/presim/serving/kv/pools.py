@@ -14,9 +14,9 @@ from presim.composition.models.description import Model
 from presim.hardware import Gpu
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Apart
-from presim.serving.kv.groups import Group, Pool, Spec, pool
-from presim.serving.kv.layers import KvLayer, every_layer, kv_layers
-from presim.serving.plan import Plan
+from presim.serving.kv.kv_groups import Group, Pool, Spec, pool
+from presim.serving.kv.kv_layers import KvLayer, every_layer, kv_layers
+from presim.serving.serving_plan import Plan
 
 SGLANG_WINDOWS = 0.8  # tokens of layers with a window, of those that all layers keep
 SGLANG_STATES = 0.9  # bytes of states, of those for tokens

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from presim.composition.models.description import UNLIMITED, Model
 from presim.errors import InputError
-from presim.serving.kv.groups import Pool
-from presim.serving.plan import AUTO_LENGTH, Plan
+from presim.serving.kv.kv_groups import Pool
+from presim.serving.serving_plan import AUTO_LENGTH, Plan
 from presim.units import GIB
 
 

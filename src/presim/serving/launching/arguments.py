@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource
-from presim.serving.plan import AUTO_LENGTH, VLLM_CACHES, Plan, Scheduler
+from presim.serving.serving_plan import AUTO_LENGTH, VLLM_CACHES, Plan, Scheduler
 
 _CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 _VLLM_METHODS = {"mtp": "mtp", "ngram": "ngram"}  # of drafting without another checkpoint

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from presim.composition.models.description import Model
-from presim.serving.model import find, repositories
-from presim.serving.plan import Cache, Plan
+from presim.serving.model_lookup import find, repositories
+from presim.serving.serving_plan import Cache, Plan
 from presim.system.files import names_file, names_folder
 
 _ONLINE = ("fp8",)  # types to which vLLM and SGLang quantise 16-bit weights while they load them

@@ -10,8 +10,8 @@ from pathlib import Path
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.launching import dynamo
-from presim.serving.launching.bench import WORKLOAD, Benchmark, bench_script, plan_file, rows
-from presim.serving.launching.compose import compose
+from presim.serving.launching.bench_script import WORKLOAD, Benchmark, bench_script, plan_file, rows
+from presim.serving.launching.docker_compose import compose
 from presim.serving.launching.kubernetes import kubernetes
 from presim.serving.launching.launch_set import ROUTER_PORT, LaunchSet
 from presim.serving.launching.rehearsal import calibrate_words, rehearsal_script, serve_words

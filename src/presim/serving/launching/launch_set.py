@@ -6,10 +6,10 @@ import dataclasses
 from typing import Literal
 
 from presim.hardware import Cluster
-from presim.serving.deployments.search import Point
+from presim.serving.deployments.deployment_search import Point
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource, checkpoint_source
-from presim.serving.plan import Plan
+from presim.serving.serving_plan import Plan
 
 RouterProgram = Literal["vllm", "sglang", "dynamo"]
 ROUTER_PORT, ENGINE_PORT = 8000, 8100

@@ -6,7 +6,7 @@ import shlex
 
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.launching.launch_set import ROUTER_PORT
-from presim.serving.plan import Plan
+from presim.serving.serving_plan import Plan
 
 
 def serve_words(word: str, deployment: Deployment) -> list[str]:

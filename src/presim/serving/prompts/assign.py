@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.serving.prompts import shares
-from presim.serving.prompts.prices import Prices
+from presim.serving.prompts.prompt_times import Prices
 from presim.serving.prompts.shares import Way
 
 Floats = NDArray[np.float64]

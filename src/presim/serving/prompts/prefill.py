@@ -10,11 +10,11 @@ import numpy as np
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.serving.plan import Plan
 from presim.serving.prompts import shares
 from presim.serving.prompts.assign import Batch, Found
-from presim.serving.prompts.prices import Doubt, Prices
-from presim.serving.steps.memory import lay_out
+from presim.serving.prompts.prompt_times import Doubt, Prices
+from presim.serving.serving_plan import Plan
+from presim.serving.steps.engine_memory import lay_out
 from presim.system import budgets
 
 MOST_PROMPTS = 1024  # of a batch: the search compares each with all ranks

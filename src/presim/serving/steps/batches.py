@@ -8,8 +8,8 @@ from typing import Any
 
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.serving.model import Experts, Model
-from presim.serving.plan import VLLM_CACHES, Plan
+from presim.serving.model_lookup import Experts, Model
+from presim.serving.serving_plan import VLLM_CACHES, Plan
 
 _BLACKWELL = 10  # compute capability
 _WITHOUT_COMPILERS = {

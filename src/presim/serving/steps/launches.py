@@ -13,11 +13,11 @@ import numpy as np
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.serving.plan import Plan, graph_sizes
+from presim.serving.serving_plan import Plan, graph_sizes
 from presim.serving.steps import lora, stage
-from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.work import Reduce, Work
+from presim.serving.steps.routed_experts import Routed
+from presim.serving.steps.step_work import Reduce, Work
 from presim.trace.signatures import Gemm
 
 # What a layer's work takes beyond a CUDA graph, in launches of one kernel: Python code before it, and several kernels.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.composition.models.layers import Attention, Dense, Layer
-from presim.serving.plan import Plan
+from presim.composition.models.decoder_layers import Attention, Dense, Layer
+from presim.serving.serving_plan import Plan
 from presim.trace.signatures import Gemm
 
 _HALF = "bfloat16"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.serving.plan import Plan
+from presim.serving.serving_plan import Plan
 from presim.system.files import FormatError, decode_json, read_bytes
 from presim.trace.signatures import Gemm
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from presim.cost.bounds import datasheet_ns
 from presim.cost.chain import Chain
-from presim.cost.collective_logs.bounds import least_seconds
+from presim.cost.collective_logs.bandwidth_bounds import least_seconds
 from presim.cost.resource_demand import moved_bytes
 from presim.hardware import Cluster
-from presim.serving.plan import Plan
-from presim.serving.steps import experts
-from presim.serving.steps.experts import Routed
+from presim.serving.serving_plan import Plan
+from presim.serving.steps import routed_experts
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, product_ns
-from presim.serving.steps.work import Reduce, Work
+from presim.serving.steps.routed_experts import Routed
+from presim.serving.steps.step_work import Reduce, Work
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
 
@@ -73,15 +73,15 @@ class Pricer:
             self.prices_by_work[work] = ns, origin, price.uncertainty
             self.bounds[work] = "network" if isinstance(work, Reduce) else price.bound
         for routed in [work for work in fresh if isinstance(work, Routed)]:
-            typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
-            ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+            typed = dataclasses.replace(routed, weights=routed_experts.kind_of(routed.weights, self.cluster.gpu))
+            ns, width = routed_experts.price(typed, self.cluster.gpu, self.plan.kernels)
             self.prices_by_work[routed] = ns, "learned", width
-            self.bounds[routed] = experts.bound(routed, self.cluster.gpu, self.plan.kernels)
+            self.bounds[routed] = routed_experts.bound(routed, self.cluster.gpu, self.plan.kernels)
 
     def least_ns(self, work: Work) -> float:
         """Time by the datasheet: arithmetic at its peak, or each operand once at the bandwidth of memory or links."""
         if isinstance(work, Routed):
-            return experts.least_ns(work, self.cluster.gpu)
+            return routed_experts.least_ns(work, self.cluster.gpu)
         if isinstance(work, Reduce):
             group, collective = self.groups[_GROUPS.index(work.over)], self._signature(work)
             assert isinstance(collective, Collective)

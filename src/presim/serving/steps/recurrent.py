@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Literal
 
-from presim.composition.models.layers import DeltaNet, LinearAttention, Mamba, Recurrent, ShortConvolution
-from presim.serving.plan import Plan
-from presim.serving.steps.work import HALF, MixerTypes, Work, elementwise, product
+from presim.composition.models.decoder_layers import DeltaNet, LinearAttention, Mamba, Recurrent, ShortConvolution
+from presim.serving.serving_plan import Plan
+from presim.serving.steps.step_work import HALF, MixerTypes, Work, elementwise, product
 from presim.trace.signatures import Elementwise, Gemm
 
 _CHUNK = 256  # tokens: of Mamba 2's kernels (`chunk_size` of published configs) and of lightning attention

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from presim.composition.models.decoder_layers import Layer
 from presim.composition.models.description import Model, active
-from presim.composition.models.layers import Layer
-from presim.serving.plan import Plan, stage_ends
-from presim.serving.steps import feed_forwards, mixers
-from presim.serving.steps.work import HALF, Reduce, Work, elementwise, norm, of_part, product, types_of_mixer
+from presim.serving.serving_plan import Plan, stage_ends
+from presim.serving.steps import feed_forward_work, mixer_work
+from presim.serving.steps.step_work import HALF, Reduce, Work, elementwise, norm, of_part, product, types_of_mixer
 from presim.trace.signatures import Gemm, Index, Softmax
 
 
@@ -25,7 +25,7 @@ def block(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
     types = types_of_mixer(layer, plan)
     works: list[Work] = [norm(tokens, hidden)]
     for mixer in layer.mixers:
-        works += mixers.projections(mixer, hidden, plan, tokens, types)
+        works += mixer_work.projections(mixer, hidden, plan, tokens, types)
     return works
 
 
@@ -37,7 +37,7 @@ def layer_works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work
     for weight in of_part(layer.weights, "beside"):
         works += product(tokens, weight.shape[0], weight.shape[1], weight.stored if plan.as_published else "bf16")
     if layer.feed_forwards:
-        works += [norm(tokens, hidden), *feed_forwards.works(layer, hidden, plan, tokens)]
+        works += [norm(tokens, hidden), *feed_forward_work.works(layer, hidden, plan, tokens)]
     return works
 
 

@@ -13,23 +13,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.composition.models.decoder_layers import Cached
 from presim.composition.models.description import Model
-from presim.composition.models.layers import Cached
 from presim.hardware import Cluster, Gpu
 from presim.hardware import constants as calibration
 from presim.serving import weight_types
 from presim.serving.drafting import drafter, with_passes
+from presim.serving.engine_versions import OLD_UNCERTAINTY, has_other_core
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.kv.pools import apart, has_states
 from presim.serving.kv.startup import model_length
-from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import launches, lora, mixers, recurrent, stage
-from presim.serving.steps.experts import Routed
-from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
+from presim.serving.serving_plan import Plan, graph_sizes
+from presim.serving.steps import launches, lora, mixer_work, recurrent, stage
+from presim.serving.steps.engine_memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, of_engine
 from presim.serving.steps.pricer import PricedWork, Pricer
-from presim.serving.steps.work import Reduce, Work
-from presim.serving.versions import OLD_UNCERTAINTY, has_other_core
+from presim.serving.steps.routed_experts import Routed
+from presim.serving.steps.step_work import Reduce, Work
 
 Floats = NDArray[np.float64]
 
@@ -236,7 +236,7 @@ def _decoding(model: Model, plan: Plan) -> list[Work]:
     works: list[Work] = []
     for layer, count in stage.layers_of(model, plan):
         works += stage.layer_works(layer, model.hidden, plan, 32) * count
-        works += [mixers.kernel(mixer, plan, 32, 1, 1024, "flash", decode=True) for mixer in layer.cached] * count
+        works += [mixer_work.kernel(mixer, plan, 32, 1, 1024, "flash", decode=True) for mixer in layer.cached] * count
     return [*works, *stage.head(model, plan, 32)]
 
 
@@ -331,8 +331,8 @@ def _kernels_ns(mixer: Cached, plan: Plan, pricer: Pricer, verified: int, *, dec
         batch, queries = (1 << row, verified) if decode else (1, 1 << row)
         for column in _COLUMNS:
             keys = 1 << column
-            attends = mixers.kernel(mixer, plan, batch, queries, keys, kernels, decode=decode)
-            scores = mixers.scoring(mixer, batch, queries, keys if decode else max(keys, queries))
+            attends = mixer_work.kernel(mixer, plan, batch, queries, keys, kernels, decode=decode)
+            scores = mixer_work.scoring(mixer, batch, queries, keys if decode else max(keys, queries))
             works[row, column] = [attends, *scores]
     pricer.price([work for cell in works.values() for work in cell])
     return np.array(

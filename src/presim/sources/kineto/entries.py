@@ -15,12 +15,12 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from presim.engine.options import Options
-from presim.sources.kineto.collectives import Groups, is_nccl
+from presim.engine.simulation_options import Options
 from presim.sources.kineto.events import Event, Profile
+from presim.sources.kineto.kernel_signatures import Reader
 from presim.sources.kineto.overtaking import QueuedKernel, stream_priorities
-from presim.sources.kineto.steps import Window, events_within
-from presim.sources.kineto.work import Reader
+from presim.sources.kineto.profile_steps import Window, events_within
+from presim.sources.kineto.profiled_collectives import Groups, is_nccl
 from presim.trace.schema import Kind, Phase
 from presim.trace.signatures import Signature
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from presim.engine.calls import NO_CALLS, TYPICAL_CALLS
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation import pipeline
+from presim.evaluation import evaluate_traces
+from presim.evaluation.idle_machine import prepare
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
-from presim.evaluation.prepared import prepare
 from presim.trace.job import Job
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
-    from presim.studies.calibrate.fit import Calibration
+    from presim.studies.calibrate.fit_cluster import Calibration
     from presim.studies.calibrate.log_lines import StepWork
     from presim.studies.calibrate.parts import Part
     from presim.trace.schema import Trace
@@ -44,7 +44,7 @@ def calibrate_job(
         InputError: the run cannot be read or explained, or a step time has no captured job beside it.
     """
     from presim.sources.kineto.events import is_profile
-    from presim.studies.calibrate import fit
+    from presim.studies.calibrate import fit_cluster
     from presim.studies.calibrate.logs import median_step_times_s, step_times_s
 
     captured = Job.load(trace) if trace is not None else None
@@ -61,14 +61,14 @@ def calibrate_job(
             "--save), or give a profile of the run"
         )
     cluster = _cluster_of(trace, options)
-    return fit.fit_to_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
+    return fit_cluster.fit_to_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
 
 
 def _step_work(captured: Job, trace: str | os.PathLike[str] | None, options: ClusterOptions) -> StepWork:
     """What a step of the captured job works on, for logs of rates."""
     from presim.studies.calibrate.log_lines import StepWork
 
-    result = pipeline.evaluate(captured, _cluster_of(trace, options), brief=True).result
+    result = evaluate_traces.evaluate(captured, _cluster_of(trace, options), brief=True).result
     throughput, step_s = result.throughput, result.step_time_s or 0.0
     tokens, samples = (
         rate * step_s if rate is not None else None for rate in (throughput.tokens_per_s, throughput.samples_per_s)
@@ -86,10 +86,10 @@ def _by_profile(
 ) -> Calibration:
     from presim.cost.profiled import origin_of
     from presim.hardware import choose_cluster
-    from presim.sources.kineto.source import Kineto
+    from presim.sources.kineto.profile_source import Kineto
     from presim.sources.readers import open_files
     from presim.sources.source import Request
-    from presim.studies.calibrate import fit
+    from presim.studies.calibrate import fit_cluster
 
     request = Request(**dataclasses.asdict(options), step=step, missing=missing)
     source = open_files(paths, request, "kineto")
@@ -100,24 +100,24 @@ def _by_profile(
     if captured is not None:
         cluster = _cluster_of(trace, options)
     replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
-    models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
+    models = Job(tuple(map(fit_cluster.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
     isolated = _find_isolated(profiled, origin_of(measured), replayed)
-    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9, isolated)
+    calibration = fit_cluster.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9, isolated)
     calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
         return dataclasses.replace(calibration, notes=(*calibration.notes, note))
     reference = prepare(captured.traces).traces[0]
-    factor = fit.host_factor_of_profile(profiled.traces[0], reference, _calls_ns(reference))
-    return calibration if factor is None else fit.with_host_factor(calibration, factor, predict)
+    factor = fit_cluster.host_factor_of_profile(profiled.traces[0], reference, _calls_ns(reference))
+    return calibration if factor is None else fit_cluster.with_host_factor(calibration, factor, predict)
 
 
 def _find_isolated(profiled: Job, cluster: Cluster, options: Options) -> list[np.ndarray]:
     """By rank and entry, whether work of the profile ran without other work beside it."""
     from presim.studies.calibrate.overlapped import runs_alone
 
-    evaluation = pipeline.evaluate(profiled, cluster, options, brief=True)
+    evaluation = evaluate_traces.evaluate(profiled, cluster, options, brief=True)
     ranks = [trace.manifest.rank for trace in profiled.traces]
     return [
         runs_alone(evaluation.ranks[rank].trace, evaluation.timelines[rank], evaluation.ranks[rank].durations_ns())
@@ -129,8 +129,8 @@ def _with_memory(
     calibration: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
 ) -> Calibration:
     """The calibration with a comparison of memory peaks: the profile's, and the captured job's steady step's."""
-    from presim.sources.kineto.memory import read_peaks
-    from presim.studies.calibrate.fit import MemoryCheck
+    from presim.sources.kineto.profiled_memory import read_peaks
+    from presim.studies.calibrate.fit_cluster import MemoryCheck
 
     peaks = read_peaks(paths)
     if peaks is None:
@@ -138,7 +138,7 @@ def _with_memory(
     elif captured is None:
         note = "Memory is not compared: only the captured job (--trace) tells what presim predicts."
     else:
-        memory = pipeline.evaluate(captured, cluster).result.memory
+        memory = evaluate_traces.evaluate(captured, cluster).result.memory
         predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
         return dataclasses.replace(calibration, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
     return dataclasses.replace(calibration, notes=(*calibration.notes, note))
@@ -155,7 +155,7 @@ def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], 
     prepared = prepare(job.traces)
 
     def predict(cluster: Cluster) -> float:
-        result = pipeline.evaluate(job, cluster, options, prepared=prepared, brief=True).result
+        result = evaluate_traces.evaluate(job, cluster, options, prepared=prepared, brief=True).result
         if result.step_time_s is None:
             raise InputError("the captured job has no step time; capture it with an optimizer step or a profiled step")
         return result.step_time_s

@@ -12,7 +12,7 @@ import msgspec
 from presim.errors import InputError
 from presim.hardware import Cluster, catalogue
 from presim.hardware.codec import keys, to_key_unit, to_table
-from presim.hardware.schema import Sourced
+from presim.hardware.gpu_schema import Sourced
 from presim.system.files import check_writable, write_file
 
 Part: TypeAlias = Literal["arithmetic", "memory", "nvlink", "network", "host"]

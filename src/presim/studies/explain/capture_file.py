@@ -9,9 +9,9 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.planner.request import SearchRequest
-from presim.planner.trials.job import Reply
+from presim.planner.search_request import SearchRequest
 from presim.planner.trials.trial import Point, key
+from presim.planner.trials.trial_messages import Reply
 from presim.system.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
 
 _FORMAT = "presim-explain/1"

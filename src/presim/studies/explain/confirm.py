@@ -12,11 +12,11 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.planner.confirm.capture import capture, check_command
 from presim.planner.knobs import field_of, fields, short
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
-from presim.planner.trials.evaluator import placeholders
-from presim.planner.trials.job import Reply
+from presim.planner.trials.point_evaluator import placeholders
 from presim.planner.trials.trial import Figures, Point, Trial, Value, format_value
+from presim.planner.trials.trial_messages import Reply
 from presim.result.explanation import Captured, Confirmation, Gain
 from presim.studies.explain.capture_file import CaptureFile, NoCaptureFile
 from presim.system.files.scratch import temporary_folder

@@ -11,8 +11,8 @@ import msgspec
 from presim.analysis.time.critical_path import critical_path
 from presim.composition.plan import Plan
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
-from presim.evaluation.pipeline import Evaluation
 from presim.hardware.cluster import Cluster
 from presim.result import Result
 from presim.result.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain

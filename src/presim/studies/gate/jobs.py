@@ -9,8 +9,8 @@ from pathlib import Path
 from presim.errors import ExitCode, InputError
 from presim.report import json
 from presim.result import Result
-from presim.studies.gate.budgets import Budget
-from presim.studies.gate.check import SCHEMA_VERSION, Gate, Verdict, verdict
+from presim.studies.gate.budget_check import SCHEMA_VERSION, Gate, Verdict, verdict
+from presim.studies.gate.budget_files import Budget
 from presim.studies.gate.child_command import run_child
 from presim.system.files import make_folder
 from presim.system.files.scratch import temporary_folder

@@ -31,8 +31,8 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
         import msgspec
 
         from presim.studies.gate import jobs
-        from presim.studies.gate.budgets import LIMITS, Budget
-        from presim.studies.gate.check import verdict
+        from presim.studies.gate.budget_check import verdict
+        from presim.studies.gate.budget_files import LIMITS, Budget
         from presim.studies.gate.text import sentences
 
         if unknown := sorted(set(limits) - set(LIMITS)):

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from presim.report.rendering import json_text
-from presim.studies.gate.check import Gate, Verdict
+from presim.studies.gate.budget_check import Gate, Verdict
 from presim.units import gib, seconds
 
 

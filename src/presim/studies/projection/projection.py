@@ -9,10 +9,10 @@ from presim.errors import InputError
 from presim.hardware import Gpu
 from presim.result import Result
 from presim.result.training import SCHEMA_VERSION, Projection, Spread
+from presim.studies.projection.assumptions import Facts, node_watts
 from presim.studies.projection.closed_form import daly_interval, expected_s, young_interval
-from presim.studies.projection.facts import Facts, node_watts
-from presim.studies.projection.request import ProjectionRequest, check
 from presim.studies.projection.simulation import MAX_FAILURES, NeverEndsError, Spent, TrainingRun, train
+from presim.studies.projection.token_budget import ProjectionRequest, check
 from presim.system import budgets
 from presim.system.interrupts import caught
 

@@ -48,9 +48,9 @@ def _rows(data: bytes) -> list[dict[str, str]]:
 
 
 def _graph(path: Path) -> dict[str, Any]:
-    from presim.composition.graph import store
-    from presim.composition.graph.summary import GraphSummary, by_module
+    from presim.composition.graph import graph_files
+    from presim.composition.graph.graph_summary import GraphSummary, by_module
 
-    summary = GraphSummary(by_module(store.load(path), 1, _SEQUENCE, _DEPTH))
+    summary = GraphSummary(by_module(graph_files.load(path), 1, _SEQUENCE, _DEPTH))
     content: dict[str, Any] = msgspec.to_builtins(summary)
     return content

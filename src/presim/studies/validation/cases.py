@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from presim.errors import InputError, PresimError
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.case_tables import read_table
 
 REQUIRED = ("id", "gpu")  # required columns
 _NUMBER = re.compile(

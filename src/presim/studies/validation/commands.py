@@ -10,15 +10,15 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError, PresimError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import RunOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.cluster import Cluster
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.gpus import gpu_of
 from presim.studies.validation.runs import Run, Settings, UnknownCaseError
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.verbs import run as running
@@ -48,7 +48,7 @@ class ProgramRun:
     def job(self) -> Job:
         """The job: read if it is stored, else captured."""
         folder = self.saved or self._capture_folder()
-        if folder and (self.saved or (folder / store.JOB_FILE).exists()):
+        if folder and (self.saved or (folder / job_store.JOB_FILE).exists()):
             return Job.load(folder)
         job = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
         if folder:

@@ -15,7 +15,7 @@ from presim.capture.adapters.deep_ep_config import default_config
 from presim.hardware.cluster import Cluster
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.trace.collective import Collective, Routed
-from presim.trace.routing import distinct, places_of
+from presim.trace.even_routing import distinct, places_of
 
 _LIBRARIES = {"normal": "deepep", "ll": "deepep-low-latency", "v2": "deepep-v2"}
 _NAME = re.compile(r"deepep_(\w+)_(dispatch|combine)")

@@ -6,7 +6,7 @@ import re
 
 from presim.errors import PresimError
 from presim.hardware.catalogue import find
-from presim.hardware.schema import Gpu
+from presim.hardware.gpu_schema import Gpu
 from presim.studies.validation.cases import CannotBuildError, Case
 
 # Parts of a GPU's name. The first match counts, so longer names precede those that they contain.

@@ -18,9 +18,9 @@ from presim.cost.chain import Chain, price_trace
 from presim.cost.price import Price, PricedTrace
 from presim.cost.profiled import origin_of
 from presim.engine.ops import host_ns
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.readers import open_files
 from presim.sources.source import Request

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.studies.validation import serving_errors
-from presim.studies.validation.summary import reasons
+from presim.studies.validation.error_summary import reasons
 
 _MOST_REASONS = 12  # most reasons printed; the table and the report list all
 Row = Mapping[str, str]

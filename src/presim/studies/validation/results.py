@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.studies.validation.case_tables import write_table
 from presim.studies.validation.cases import Case
 from presim.studies.validation.plausibility import impossible
-from presim.studies.validation.tables import write_table
 from presim.system.files import FormatError, decode_csv, read_text
 
 RUN_FAILED = "the run failed"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
-from presim.engine.options import Options
-from presim.evaluation.pipeline import Evaluation
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.hardware.cluster import Cluster
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.trace.schema import Trace

@@ -14,7 +14,7 @@ from presim.errors import InputError, reason_of
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.prediction import figures_of_fast_prefill
-from presim.serving.engines.simulate import simulate
+from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.workloads.generate import generate
 from presim.studies.validation.serving_errors import FIGURES
 from presim.studies.validation.serving_rows import Row, deployment_of_row, load_of_row

@@ -9,10 +9,10 @@ from typing import Any
 
 from presim.composition.models.description import Model
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.model import checkpoint_of, find
-from presim.serving.plan import Kernels, Plan, Weights
+from presim.serving.model_lookup import checkpoint_of, find
+from presim.serving.serving_plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe
 from presim.studies.validation import inferencemax

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import reason_of
-from presim.evaluation.pipeline import Evaluation
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.result import Result
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.plausibility import least_share

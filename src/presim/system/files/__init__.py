@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from presim.system.files.convert import convert
 from presim.system.files.csv import decode_csv, encode_csv, encode_csv_rows
-from presim.system.files.json import decode_foreign_json, decode_json, decode_json_lines, decode_messagepack
-from presim.system.files.limits import (
+from presim.system.files.file_limits import (
     MOST_BYTES,
     MOST_DEPTH,
     MOST_DIGITS,
@@ -29,6 +28,7 @@ from presim.system.files.limits import (
     FormatError,
     shortened,
 )
+from presim.system.files.json import decode_foreign_json, decode_json, decode_json_lines, decode_messagepack
 from presim.system.files.parquet import encode_parquet, read_parquet
 from presim.system.files.read import (
     digest_of,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from presim.system.files.limits import FormatError, shortened
+from presim.system.files.file_limits import FormatError, shortened
 
 _Value = TypeVar("_Value")
 _BOUND = re.compile(r"(?P<reason>Expected `(?:int|float)` [<>]=? .*?) - at `\$(?P<path>[^`]*)`")

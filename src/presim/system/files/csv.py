@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from presim.system.files.limits import MOST_FIELD_CHARACTERS, FormatError
+from presim.system.files.file_limits import MOST_FIELD_CHARACTERS, FormatError
 
 
 def decode_csv(text: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from presim.system.files.limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
+from presim.system.files.file_limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
 from presim.system.files.structure import check_structure
 
 _Value = TypeVar("_Value")

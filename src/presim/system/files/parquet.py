@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presim.system.files.limits import MOST_CELLS, FormatError
+from presim.system.files.file_limits import MOST_CELLS, FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from presim.errors import InputError
-from presim.system.files.limits import MOST_BYTES, MOST_TEXT_BYTES, shortened
+from presim.system.files.file_limits import MOST_BYTES, MOST_TEXT_BYTES, shortened
 
 _PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
 _MOST_OF_A_DEVICE = 64 << 20  # a terminal has less; /dev/zero has no end, and would fill the memory

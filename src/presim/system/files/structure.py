@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from presim.system.files.limits import MOST_DEPTH, MOST_DIGITS, MOST_INTEGER, FormatError
+from presim.system.files.file_limits import MOST_DEPTH, MOST_DIGITS, MOST_INTEGER, FormatError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ import re
 import tomllib
 from typing import Any
 
-from presim.system.files.limits import MOST_DEPTH, MOST_TOML_BYTES, FormatError, check_values
+from presim.system.files.file_limits import MOST_DEPTH, MOST_TOML_BYTES, FormatError, check_values
 
 # Strings and comments, in which brackets and dots mean nothing; then what nests.
 _TOKENS = re.compile(

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.system.files.limits import shortened
+from presim.system.files.file_limits import shortened
 from presim.system.files.read import reason
 
 

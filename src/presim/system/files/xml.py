@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
-from presim.system.files.limits import MOST_DEPTH, FormatError
+from presim.system.files.file_limits import MOST_DEPTH, FormatError
 
 
 def decode_xml(text: str) -> ElementTree.Element:

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from presim.errors import InputError
-from presim.system.files.limits import MOST_DEPTH, MOST_YAML_BYTES, FormatError, check_values
+from presim.system.files.file_limits import MOST_DEPTH, MOST_YAML_BYTES, FormatError, check_values
 
 
 def decode_yaml(text: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from presim import hardware
 from presim.analysis.notes.provenance import SPREAD, Doubts, reaches_experts
-from presim.evaluation.pipeline import evaluate
+from presim.evaluation.evaluate_traces import evaluate
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Routed, Splits

@@ -7,7 +7,7 @@ import pytest
 
 from presim import hardware
 from presim.analysis.notes.routing_draws import over_draws, unseen_ranks
-from presim.evaluation.pipeline import evaluate
+from presim.evaluation.evaluate_traces import evaluate
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Routed

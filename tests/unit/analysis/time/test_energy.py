@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.hardware.power import shares
 from presim.result import Energy, Result
 from presim.trace.job import Job

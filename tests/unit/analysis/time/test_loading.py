@@ -8,8 +8,8 @@ from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown
 from presim.analysis.time.loading import data_loading
 from presim.analysis.time.steps import Steps, whole_rounds
-from presim.engine.options import Options
 from presim.engine.simulate import simulate
+from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Phase, Trace, fetch_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.analysis.notes.steps import step_notes
+from presim.analysis.notes.step_notes import step_notes
 from presim.analysis.time.step_spread import step_spread, unusual_steps
 from presim.analysis.time.steps import find_steps
 from presim.trace.builder import TraceBuilder

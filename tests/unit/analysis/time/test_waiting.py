@@ -8,8 +8,8 @@ from presim.analysis.time.breakdown import Instant, break_down
 from presim.analysis.time.steps import find_steps
 from presim.analysis.time.waiting import earliest_starts
 from presim.cost.price import PricedTrace
-from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.engine.simulation_options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective, Gemm

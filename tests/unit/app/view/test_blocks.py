@@ -8,8 +8,8 @@ from presim.analysis.memory.blocks import allocated_bytes
 from presim.app.view import blocks
 from presim.app.view.panes import Shown
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.job import Job
 from support import workloads
 

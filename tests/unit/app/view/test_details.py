@@ -12,8 +12,8 @@ from presim.app.view.arrows import MOST_ARROWS
 from presim.app.view.panes import Shown
 from presim.app.view.server import application
 from presim.app.view.tracks import KINDS
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Trace

@@ -6,8 +6,8 @@ import pytest
 
 from presim.app.view.panes import Shown
 from presim.app.view.pipeline import PASSES, pipeline
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Manifest, Phase

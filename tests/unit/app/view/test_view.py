@@ -16,11 +16,11 @@ from presim.app.view.server import application
 from presim.app.view.tracks import KINDS, MOST_BOXES
 from presim.cli import main
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
-from presim.planner.run import answer as answer_of_search
+from presim.planner.run_search import answer as answer_of_search
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.study import encode
 from presim.planner.trials.trial import Trial
@@ -330,7 +330,7 @@ def test_threads_may_read_their_first_result_at_once(shown: Shown, tmp_path: Pat
     program = (
         "import sys, threading\n"
         "from pathlib import Path\n"
-        "from presim.studies.saved_results.read import read\n"
+        "from presim.studies.saved_results.read_result import read\n"
         "sys.setswitchinterval(1e-6)\n"
         "gate = threading.Barrier(4)\n"
         "def look():\n"

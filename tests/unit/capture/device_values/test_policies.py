@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.device_values.drawn import lengths
+from presim.capture.device_values.drawn_values import lengths
 from presim.capture.device_values.policies import DEFAULTS, Origin, format_for_hook, parse, seeded
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 
 from presim.capture.processes import forks
 from presim.capture.processes.forks import RECIPE, Forks
-from presim.capture.processes.process import Process, Start, execute, has_ended_within
+from presim.capture.processes.rank_process import Process, Start, execute, has_ended_within
 from presim.capture.script.control import Request
 
 SHARED = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PRESIM_LIVE": "1.0 2 3"}

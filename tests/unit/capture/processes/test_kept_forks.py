@@ -8,7 +8,7 @@ import pytest
 
 from presim.capture.processes.forks import RECIPE, Forks
 from presim.capture.processes.kept_forks import MAX_KEPT, KeptForks
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 
 H100 = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=8)
 A100 = choose_cluster(gpu="a100-80gb-sxm", nodes=1, gpus_per_node=8)

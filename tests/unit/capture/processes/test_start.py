@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.processes import start as processes
-from presim.capture.processes.process import Executed, Start
+from presim.capture.processes.rank_process import Executed, Start
 from presim.capture.processes.start import Watch, supervise
 from presim.errors import CaptureError
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from golden.scenarios import kernel
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.layout import Axis, Layout
+from presim.capture.ranks.rank_grid import Axis, Layout
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest, Phase, Trace
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from presim.capture.reading import compute_kernels
+from presim.capture.reading.launch_operators import parse_operator
 from presim.capture.reading.log import parse
-from presim.capture.reading.operators import parse_operator
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 FLASH = "kernel name=flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel grid=1,1,1 block=1,1,1"

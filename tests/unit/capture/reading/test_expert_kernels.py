@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from presim.capture.reading.classify import classify_launch
+from presim.capture.reading.launch_operators import parse_operator
 from presim.capture.reading.log import parse
-from presim.capture.reading.operators import parse_operator
 from presim.trace.signatures import Elementwise, Fused, GroupedGemm, Signature
 
 

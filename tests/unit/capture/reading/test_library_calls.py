@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from presim.capture.reading import library_calls
+from presim.capture.reading.launch_operators import Operator, parse_operator
 from presim.capture.reading.log import parse
-from presim.capture.reading.operators import Operator, parse_operator
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,

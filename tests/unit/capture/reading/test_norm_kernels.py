@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from presim.capture.reading.launch_operators import Operator, parse_operator
 from presim.capture.reading.log import parse
 from presim.capture.reading.norm_kernels import signature
-from presim.capture.reading.operators import Operator, parse_operator
 
 SIZE, CHANNELS = 4 * 8 * 64 * 16 * 16, 4 * 64  # bytes of Float[8;64;16;16], and of one number a channel
 STATISTICS = 8 * 4 * 4  # one number a sample and group

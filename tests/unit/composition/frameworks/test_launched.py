@@ -12,7 +12,7 @@ from presim.composition.frameworks import launched
 from presim.composition.frameworks.launched import LaunchedRun, launched_run, sizes_to_capture
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 
 VERSIONS = dict.fromkeys(("torchtitan", "torchao", "transformers", "accelerate", "deepspeed"), "1.0")
 

@@ -12,14 +12,14 @@ import pytest
 from presim import hardware
 from presim.cli import main
 from presim.composition.compose import compose
-from presim.composition.graph import store, summary
-from presim.composition.graph.schema import OperatorGraph
-from presim.composition.passes import attention, tensor_parallel
+from presim.composition.graph import graph_files, graph_summary
+from presim.composition.graph.graph_schema import OperatorGraph
+from presim.composition.passes import attention_backend, tensor_parallel
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Gemm, Signature
+from presim.trace.trace_invariants import check
 from support.models import LLAMA, llama
 
 pytestmark = pytest.mark.torch_cuda
@@ -55,8 +55,8 @@ def test_parameters_are_the_model_s() -> None:
 
 def test_a_graph_is_read_as_it_was_written_and_without_torch(tmp_path: Path) -> None:
     path = tmp_path / "llama.graph"
-    store.save(llama(), path)
-    assert store.load(path) == llama()
+    graph_files.save(llama(), path)
+    assert graph_files.load(path) == llama()
     load = f"from presim.composition.graph import store; store.load({str(path)!r})"
     code = f"import sys; {load}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -70,12 +70,12 @@ def test_what_is_no_graph_is_refused(content: bytes, sentence: str, tmp_path: Pa
     path = tmp_path / "g.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=sentence):
-        store.load(path)
+        graph_files.load(path)
 
 
 def test_forward_and_backward_have_the_flops_of_the_model() -> None:
     """Twice the forward in backward; two thirds of products are those of weights."""
-    modules = {one.name: one for one in summary.by_module(llama(), 2, 512)}
+    modules = {one.name: one for one in graph_summary.by_module(llama(), 2, 512)}
     mlp = modules["model.layers.*.mlp"]
     assert mlp.flops == 3 * 2 * 2 * 512 * 3 * 256 * 512
 
@@ -83,7 +83,7 @@ def test_forward_and_backward_have_the_flops_of_the_model() -> None:
 def test_a_block_is_drawn_with_each_of_its_modules(tmp_path: Path) -> None:
     from xml.etree import ElementTree
 
-    store.save(llama(), tmp_path / "g")
+    graph_files.save(llama(), tmp_path / "g")
     assert main.run(["graph", "show", str(tmp_path / "g"), "--plot", str(tmp_path / "block.svg")]) == 0
     words = [one.text for one in ElementTree.parse(tmp_path / "block.svg").iter() if one.tag.endswith("text")]
     assert {"input_layernorm", "self_attn.q_proj", "self_attn", "mlp.down_proj"} <= set(words)
@@ -105,8 +105,8 @@ def test_degree_1_is_the_identity_and_degrees_share_the_products() -> None:
 
 
 def test_attention_changes_nothing_but_its_backend() -> None:
-    other = attention.apply(llama(), "flash")
-    assert attention.apply(other, "cudnn") == attention.apply(llama(), "cudnn")
+    other = attention_backend.apply(llama(), "flash")
+    assert attention_backend.apply(other, "cudnn") == attention_backend.apply(llama(), "cudnn")
     assert flops(other, Plan(sequence=512)) == flops(llama(), Plan(sequence=512))
 
 

@@ -13,14 +13,14 @@ import pytest
 
 from presim import hardware
 from presim.composition.compose import compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 from presim.composition.passes import context_parallel
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.schema import Kind
 from presim.trace.signatures import Fused
+from presim.trace.trace_invariants import check
 
 pytestmark = pytest.mark.torch_cuda
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.composition.graph import store
+from presim.composition.graph import graph_files
 from presim.composition.graph.take import config_file, graph_key, named_models, open_graph, packaged_file, take
 
 FILES = sorted(Path(str(resources.files("presim.composition.graph").joinpath("packaged"))).glob("*.graph"))
@@ -16,7 +16,7 @@ FILES = sorted(Path(str(resources.files("presim.composition.graph").joinpath("pa
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_packaged_graph_belongs_to_the_config_and_the_tracer_of_today(path: Path) -> None:
     name = path.name.rsplit(".", 2)[0]
-    graph = store.load(path)
+    graph = graph_files.load(path)
     config = config_file(name)
     assert config is not None
     assert name in named_models()

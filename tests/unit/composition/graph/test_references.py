@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from presim.composition.graph import store
+from presim.composition.graph import graph_files
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.references import missing
-from presim.composition.graph.schema import OperatorGraph
 from presim.composition.graph.works import Sizes, works
 from presim.errors import InputError
 from support.models import llama
@@ -37,7 +37,7 @@ def test_a_graph_that_names_what_it_lacks_is_refused(spoil: Callable[[Any], None
     spoil(graph)
     (tmp_path / "g.json").write_bytes(msgspec.json.encode(graph))
     with pytest.raises(InputError, match=rf"g\.json is damaged: .*{says}.*; make it again with `presim graph`$"):
-        store.load(tmp_path / "g.json")
+        graph_files.load(tmp_path / "g.json")
 
 
 def _carried(graph: Any) -> Any:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
-from presim.composition.compare import work
+from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.sizes import Witnesses, choose_witnesses
 from presim.composition.graph.take import take
 from presim.composition.plan import Plan
-from presim.trace.check import check
 from presim.trace.signatures import Attention, GroupedGemm
+from presim.trace.trace_invariants import check
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
 EXPERTS = {

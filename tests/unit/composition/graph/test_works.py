@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.composition.graph.schema import Node, Operand, OperatorGraph
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph
 from presim.composition.graph.works import Sizes, works
 from presim.trace.signatures import Attention, Copy, Elementwise, Normalization, Reduction
 

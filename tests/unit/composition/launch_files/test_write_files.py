@@ -13,7 +13,7 @@ import pytest
 
 from presim.composition.launch_files.hugging_face import accelerate, deepspeed
 from presim.composition.launch_files.launch_job import LaunchJob
-from presim.composition.launch_files.megatron import files as megatron
+from presim.composition.launch_files.megatron_lm import files as megatron
 from presim.composition.launch_files.shapes import shapes
 from presim.composition.launch_files.torchtitan import files as torchtitan
 from presim.composition.launch_files.write_files import write_all

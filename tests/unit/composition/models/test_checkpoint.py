@@ -13,8 +13,8 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.serving import weight_types
 from presim.serving.defaults import with_defaults
-from presim.serving.model import find, from_config
-from presim.serving.plan import Plan
+from presim.serving.model_lookup import find, from_config
+from presim.serving.serving_plan import Plan
 
 MOE = "qwen3-30b-a3b"
 DENSE = "qwen3-0.6b"
@@ -271,5 +271,5 @@ def test_types_where_no_engine_looks_for_them_are_refused(
     more: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dense = find(DENSE)
-    monkeypatch.setattr("presim.serving.model.describe", lambda config, name: dense)
+    monkeypatch.setattr("presim.serving.model_lookup.describe", lambda config, name: dense)
     assert reason in from_config(more, "a-model").checkpoint.problem

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from presim.composition.models.description import UNLIMITED
-from presim.composition.models.export.lengths import lengths
+from presim.composition.models.export.context_length import lengths
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 CASES: list[tuple[dict[str, Any], tuple[int, int]]] = [

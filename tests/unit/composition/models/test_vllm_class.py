@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from presim.composition.models.describe import read_code
-from presim.composition.models.layers import Attention, Dense, Experts
+from presim.composition.models.decoder_layers import Attention, Dense, Experts
+from presim.composition.models.describe_model import read_code
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
 

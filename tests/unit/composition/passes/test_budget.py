@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim import hardware
-from presim.composition.compare import work
+from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
 from presim.composition.passes import budget
 from presim.composition.passes.budget import Problem, solve
-from presim.composition.passes.check import problems
+from presim.composition.passes.graph_invariants import problems
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
+from presim.trace.trace_invariants import check
 from support.models import llama, qwen_moe
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)

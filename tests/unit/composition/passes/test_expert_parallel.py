@@ -12,7 +12,7 @@ import pytest
 
 from presim import hardware
 from presim.composition.compose import Composed, compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 from presim.composition.passes.expert_parallel import apply
 from presim.composition.passes.expert_parameters import expert_count
@@ -20,9 +20,9 @@ from presim.composition.passes.expert_routing import load_of
 from presim.composition.passes.expert_routing import parse as routing_of
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, GroupedGemm
+from presim.trace.trace_invariants import check
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda

@@ -13,14 +13,14 @@ import pytest
 
 from presim import hardware
 from presim.composition.compose import Composed, compose
-from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.take import take
 from presim.composition.passes import untie
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Collective, Gemm
+from presim.trace.trace_invariants import check
 from support.long_cases import marked
 from support.models import llama
 

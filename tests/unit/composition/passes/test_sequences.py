@@ -11,9 +11,9 @@ from presim.composition.compose import compose
 from presim.composition.passes import context_parallel, tensor_parallel
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.trace.check import check
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm
+from presim.trace.trace_invariants import check
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda

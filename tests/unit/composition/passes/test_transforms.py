@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from presim import hardware
 from presim.cli import main
-from presim.composition.compare import work
+from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
-from presim.composition.graph import store
-from presim.composition.graph.schema import OperatorGraph, Origin
+from presim.composition.graph import graph_files
+from presim.composition.graph.graph_schema import OperatorGraph, Origin
 from presim.composition.passes import fusion, registry
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.trace.check import check
+from presim.evaluation.evaluate_traces import evaluate
 from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.trace.signatures import Gemm
+from presim.trace.trace_invariants import check
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda
@@ -182,7 +182,7 @@ def test_the_guide_s_own_passes_run(
 ) -> None:
     code = re.findall(r"```python\n(\"\"\"Fuse kernels.*?)```", GUIDE.read_text(), re.DOTALL)[0]
     (tmp_path / "my_kernels.py").write_text(code)
-    store.save(llama(), tmp_path / "g")
+    graph_files.save(llama(), tmp_path / "g")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     passes = ["--pass", "my_kernels:window_attention", "--pass", "my_kernels:norm_and_rotary"]

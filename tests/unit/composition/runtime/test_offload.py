@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from presim import hardware
 from presim.composition.compose import Composed, compose
+from presim.composition.entry_templates import FROM_HOST, TO_HOST
 from presim.composition.plan import Plan
 from presim.composition.plan_check import check
-from presim.composition.rows import FROM_HOST, TO_HOST
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.trace.check import check as check_trace
+from presim.evaluation.evaluate_traces import evaluate
 from presim.trace.schema import Category, Kind, Trace
 from presim.trace.signatures import Copy
+from presim.trace.trace_invariants import check as check_trace
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda

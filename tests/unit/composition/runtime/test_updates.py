@@ -11,7 +11,7 @@ from presim import hardware
 from presim.composition.compose import compose
 from presim.composition.plan import Plan
 from presim.composition.runtime.updates import UPDATES
-from presim.evaluation.pipeline import evaluate
+from presim.evaluation.evaluate_traces import evaluate
 from presim.trace.schema import Category, Kind, Trace
 from presim.trace.signatures import Attention
 from support.models import llama

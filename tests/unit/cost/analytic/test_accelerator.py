@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.errors import InputError

@@ -10,11 +10,11 @@ import pytest
 
 from presim import hardware
 from presim.cost.analytic import attention
-from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.price import Price
+from presim.studies.validation.case_tables import read_table
 from presim.studies.validation.cases import Case
-from presim.studies.validation.operators import OPERATORS, signature_of
-from presim.studies.validation.tables import read_table
+from presim.studies.validation.published_operators import OPERATORS, signature_of
 from presim.trace.signatures import Attention
 
 PAPERS = Path(__file__).parents[4] / "validation" / "papers"

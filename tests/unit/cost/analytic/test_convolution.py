@@ -7,7 +7,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.analytic import convolution
-from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.price import Price
 from presim.trace.signatures import Convolution
 

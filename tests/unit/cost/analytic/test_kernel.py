@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim import hardware
-from presim.cost.analytic.device import device_of
+from presim.cost.analytic.gpu_figures import device_of
 from presim.cost.analytic.kernel import UNCERTAINTY, guess
 from presim.trace.signatures import Kernel
 

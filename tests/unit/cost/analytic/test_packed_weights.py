@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.cost.analytic import gemm, packed_weights
-from presim.cost.analytic.device import Device, device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
+from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.price import Price
 from presim.hardware import catalogue
 from presim.trace.signatures import MACHETE, MARLIN, NF4, TINYGEMM, Gemm, GroupedGemm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim import hardware
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.trace.signatures import Fused, Kernel, Signature
 
 FORWARD = Fused("_chunk_scan_fwd_kernel", 1_200_000_000, 770_000_000, 1, "bfloat16")

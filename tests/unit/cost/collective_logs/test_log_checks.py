@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
-from presim.cost.collective_logs.bounds import impossible, least_seconds
+from presim.cost.collective_logs.bandwidth_bounds import impossible, least_seconds
 from presim.cost.collective_logs.log_checks import left_out, possible_rows
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.collectives.hierarchical import Hierarchical

@@ -8,12 +8,12 @@ import itertools
 import pytest
 
 from presim.cost.collectives.choice_steps import steps_above
-from presim.cost.collectives.environment import tuning_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.library_choice import choose
 from presim.cost.collectives.nccl_choice import Question
+from presim.cost.collectives.nccl_environment import tuning_of
 from presim.cost.collectives.nccl_rules import smooth_tree_factor, tree_factor
-from presim.cost.collectives.placement import layout_of, links_of
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group

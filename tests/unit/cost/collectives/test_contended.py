@@ -10,11 +10,11 @@ import pytest
 from presim.cost.chain import price_trace
 from presim.cost.collectives import fabric_traffic
 from presim.cost.collectives.contended import BY_LINK, NAME, Contended
-from presim.cost.collectives.experts import NAME as EXPERTS
+from presim.cost.collectives.expert_exchange import NAME as EXPERTS
 from presim.cost.collectives.fabric_traffic import paths_of, sisters_of
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.model import Transfer, first_answers
-from presim.cost.collectives.models import collective_models
+from presim.cost.collectives.network_model import Transfer, first_answers
+from presim.cost.collectives.network_models import collective_models
 from presim.cost.price import Price
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.builder import TraceBuilder

@@ -12,11 +12,11 @@ import pytest
 from presim.cost.chain import price_trace
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.collectives.running import concurrent_groups
-from presim.engine.options import Options
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.engine.simulation_options import Options
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster, choose_cluster
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.sharing import congestible_links
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job

@@ -6,7 +6,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.measured import Measured, Row, rows_of
-from presim.cost.collectives.models import collective_models
+from presim.cost.collectives.network_models import collective_models
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.trace.schema import Group

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from presim.cost.collectives.environment import tuning_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.library_choice import choose
 from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Choice, Question, estimates
+from presim.cost.collectives.nccl_environment import tuning_of
 from presim.cost.collectives.nccl_rules import rules, versions
-from presim.cost.collectives.placement import layout_of, links_of
 from presim.cost.collectives.ring_search import Channels, ring_channels
 from presim.errors import InputError
 from presim.hardware import choose_cluster

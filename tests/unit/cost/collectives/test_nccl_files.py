@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
-from presim.cost.collectives.environment import Tuning, ignored_variables, tuning_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import call_of, library_choice
 from presim.cost.collectives.nccl_choice import Choice
-from presim.cost.collectives.placement import layout_of, links_of
+from presim.cost.collectives.nccl_environment import Tuning, ignored_variables, tuning_of
 from presim.errors import InputError
 from presim.trace.collective import Collective
 from presim.trace.schema import Group

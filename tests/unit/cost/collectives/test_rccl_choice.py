@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from presim.cost.collectives.environment import tuning_of
+from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.library_choice import choose, estimates
 from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Question
-from presim.cost.collectives.placement import layout_of, links_of
+from presim.cost.collectives.nccl_environment import tuning_of
 from presim.hardware import choose_cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from presim import hardware
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.fitting.fit_prices import fit
-from presim.cost.learned.estimator import LearnedEstimator
-from presim.cost.learned.schema import read
+from presim.cost.learned.learned_estimator import LearnedEstimator
+from presim.cost.learned.learned_model_file import read
 from presim.cost.measured import table
-from presim.cost.measured.rows import PROFILE, Measurement
+from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Elementwise, Gemm
 

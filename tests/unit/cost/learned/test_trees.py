@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.cost.learned.schema import LEAF_UNIT, Tree
+from presim.cost.learned.learned_model_file import LEAF_UNIT, Tree
 from presim.cost.learned.trees import Forest
 
 THRESHOLDS = ((0.0, 1.0, 2.0), (-1.0, 0.5))

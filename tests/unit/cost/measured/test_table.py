@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from conformance import strategies as made
 from presim import hardware
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.measured import table
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Elementwise, Gemm, Signature
 

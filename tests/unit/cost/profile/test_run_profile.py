@@ -13,10 +13,10 @@ import pytest
 
 from presim import hardware
 from presim.cost.measured import table
-from presim.cost.measured.estimator import MeasuredEstimator
+from presim.cost.measured.measured_estimator import MeasuredEstimator
 from presim.cost.price import Origin
 from presim.cost.profile import CARD_LOST, run_profile
-from presim.cost.profile.plan import Plan
+from presim.cost.profile.measurement_plan import Plan
 from presim.errors import InputError
 from presim.trace.signatures import (
     Collective,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from presim.engine.calls import CallCosts
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.clock import Clock
 from presim.evaluation.live.questions import Answer, Ask, Question, Status
-from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import Kind
 from support.capture_logs import LogBuilder
 

@@ -10,7 +10,7 @@ from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from presim.capture.reading.log import read_log
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.live.clock import Clock
 from presim.evaluation.live.questions import Ask, Question
 from presim.evaluation.live.server import LiveServer
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import HostCall, Kind
 from support import emulated
 

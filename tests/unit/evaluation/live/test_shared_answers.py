@@ -9,7 +9,7 @@ import pytest
 from presim.evaluation.live import shared_answers
 from presim.evaluation.live.questions import Answer, Ask, Question, Status
 from presim.evaluation.live.shared_answers import SharedAnswers
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import Kind, Phase
 from support.capture_logs import LogBuilder
 

@@ -9,7 +9,7 @@ import pytest
 
 from presim.hardware import choose_cluster
 from presim.hardware.network.aggregate import all_to_alls
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import Exchange, link_loads, run
 from presim.hardware.network.sharing import port_links
 from presim.hardware.network.topology import Topology

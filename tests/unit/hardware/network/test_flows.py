@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.hardware.network import kernels
+from presim.hardware.network import flow_kernels
 from presim.hardware.network.flows import Flows, busiest_seconds, simulate
 from presim.hardware.network.topology import Builder, Topology
 
@@ -59,7 +59,7 @@ def test_what_does_not_touch_a_change_is_not_solved_again() -> None:
     """Two links without common flows: an end on the first leaves the second as it is."""
     rate = np.zeros(2)
     csr = (np.array([0, 1, 2]), np.array([0, 1]), np.ones(2))
-    touched = kernels.fill(np.array([10.0, 20.0]), *csr, *csr, np.ones(2, np.int64), np.array([0]), rate)
+    touched = flow_kernels.fill(np.array([10.0, 20.0]), *csr, *csr, np.ones(2, np.int64), np.array([0]), rate)
     assert (touched, rate.tolist()) == (1, [10.0, 0.0])
 
 

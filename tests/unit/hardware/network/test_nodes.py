@@ -9,7 +9,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.hardware.network.describe import topology_of
+from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import Exchange, run
 from presim.hardware.network.topology import Topology
 

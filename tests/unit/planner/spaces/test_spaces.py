@@ -13,14 +13,14 @@ import pytest
 from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.planner.of_command import request_for_command
-from presim.planner.request import SearchRequest
-from presim.planner.run import run
+from presim.planner.run_search import run
 from presim.planner.search_options import SearchOptions
+from presim.planner.search_request import SearchRequest
+from presim.planner.spaces.constraint_facts import facts_of
 from presim.planner.spaces.expression import Expression
-from presim.planner.spaces.facts import facts_of
 from presim.planner.spaces.file import read_space, shipped_spaces
 from presim.planner.spaces.space_request import request_for_space
-from presim.planner.trials.evaluator import fill_placeholders
+from presim.planner.trials.point_evaluator import fill_placeholders
 from presim.planner.trials.trial import Point, Value
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_batch": 64}

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.bounds import Bound
 from presim.planner.strategy.kept_bounds import KeptBounds
-from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Subject
+from presim.planner.strategy.plan_bounds import Bound
+from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.trial_messages import Subject
 
 BOUNDS = {
     "tensor=1": Bound(1.5, 1 << 30, 80 << 30, 4096.0, 8, "h100-sxm"),

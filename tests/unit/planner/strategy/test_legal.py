@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 from presim.composition.plan import Plan
 from presim.composition.plan_check import CHECKS
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.planner.space import Space
 from presim.planner.strategy.legal import equivalent, illegal_reason, illegal_values, legal_points
 from presim.planner.trials.trial import Point, Value, key

@@ -15,16 +15,16 @@ from hypothesis import strategies as some
 
 from presim.composition.graph.take import open_graph
 from presim.planner.objectives import OBJECTIVES, Constraints, Work
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.bounds import Bounds
 from presim.planner.strategy.legal import illegal_reason
-from presim.planner.strategy.loop import Evaluation, NoStore, evaluate_all_points
+from presim.planner.strategy.plan_bounds import Bounds
 from presim.planner.strategy.prune import LOSSLESS, NoPruning, RulePruner
+from presim.planner.strategy.search_loop import Evaluation, NoStore, evaluate_all_points
 from presim.planner.study import ranked
-from presim.planner.trials.evaluator import Evaluator
-from presim.planner.trials.job import Reply, Subject
+from presim.planner.trials.point_evaluator import Evaluator
 from presim.planner.trials.trial import Point, Trial, key
+from presim.planner.trials.trial_messages import Reply, Subject
 from support.searching import InProcess
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]

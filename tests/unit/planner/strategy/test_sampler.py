@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.loop import Evaluation, NoStore
 from presim.planner.strategy.prune import NoPruning
 from presim.planner.strategy.sampler import evaluate_sampled_points
-from presim.planner.trials.job import Reply
+from presim.planner.strategy.search_loop import Evaluation, NoStore
 from presim.planner.trials.trial import Point, Trial
+from presim.planner.trials.trial_messages import Reply
 from support.searching import InProcess, figures
 
 SPACE = Space({"a": tuple(range(1, 9)), "b": tuple(range(1, 9)), "c": ("x", "y"), "d": (True, False)}, {})

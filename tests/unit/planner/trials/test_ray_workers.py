@@ -14,11 +14,11 @@ import pytest
 
 from presim.errors import InputError
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
-from presim.planner.run import run
+from presim.planner.run_search import run
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.trials.job import Subject
 from presim.planner.trials.ray_workers import RayWorkers
+from presim.planner.trials.trial_messages import Subject
 from support.models import llama
 
 SPACE = Space({"micro_batch": (1, 2), "recompute": ("none", "full")}, {"sequence": 256, "gpu": "h100-sxm", "nodes": 1})

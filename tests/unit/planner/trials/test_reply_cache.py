@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.planner.trials.job import Reply
 from presim.planner.trials.reply_cache import ReplyCache, name_of, state_of
+from presim.planner.trials.trial_messages import Reply
 from support.searching import figures
 
 PRICED = Reply(fate="priced", figures=figures(2.0))

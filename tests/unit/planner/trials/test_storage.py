@@ -12,7 +12,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.planner.objectives import OBJECTIVES
-from presim.planner.request import SearchRequest
+from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.trials.storage import NAME, open_study
 from presim.planner.trials.trial import Trial

@@ -14,7 +14,7 @@ from presim.cli.serve import command
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo, bench, good_requests, slo_of
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
+from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.workloads.workload import make
 
 STEP = 10_000_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer import over_time
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction, predict
-from presim.serving.fast import state
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.fast import serving_state
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 
@@ -26,12 +26,12 @@ def served_load() -> Prediction:
 
 
 def log(replica: int, starts: range, running: int, took: int = 10) -> np.ndarray:
-    rows = np.zeros((len(starts), state.LOG), np.int64)
-    rows[:, state.LOG_REPLICA] = replica
-    rows[:, state.LOG_START] = np.array(starts) * 1_000_000
-    rows[:, state.LOG_END] = rows[:, state.LOG_START] + took * 1_000_000
-    rows[:, state.LOG_RUNNING] = running
-    rows[:, state.LOG_USED] = 5 * running
+    rows = np.zeros((len(starts), serving_state.LOG), np.int64)
+    rows[:, serving_state.LOG_REPLICA] = replica
+    rows[:, serving_state.LOG_START] = np.array(starts) * 1_000_000
+    rows[:, serving_state.LOG_END] = rows[:, serving_state.LOG_START] + took * 1_000_000
+    rows[:, serving_state.LOG_RUNNING] = running
+    rows[:, serving_state.LOG_USED] = 5 * running
     return rows
 
 

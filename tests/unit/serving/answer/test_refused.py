@@ -8,7 +8,7 @@ import numpy as np
 
 from presim.serving.answer import metrics, refused
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
+from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.workloads.workload import make
 
 LIMITS = Limits(num_gpu_blocks=11, block_size=16, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=200)

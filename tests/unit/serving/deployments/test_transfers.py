@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.transfers import kv_bytes_per_s
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import Engine, build
 
 TREE = """gpu = "h100-sxm"

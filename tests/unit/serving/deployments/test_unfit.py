@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.serving.deployments.search import Space
+from presim.serving.deployments.deployment_search import Space
 from presim.serving.deployments.unfit import misfit
-from presim.serving.model import find
+from presim.serving.model_lookup import find
 
 CASES = [  # model, GPU, most GPUs, tokens of a request
     ("llama3-70b", "l4", 2, 1280),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from presim.errors import InputError
 from presim.serving.answer import fleet as fleets
 from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Scaling, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
 
 STEP = 1_000_000
@@ -54,15 +54,15 @@ def test_a_failed_engines_requests_resume_restart_or_are_lost(after: Literal["re
     """Whoever was on it has its next token only after the failure was seen; nothing comes twice on `resume`."""
     workload = random(1)
     served = serve(workload, life(60.0, after_failure=after))
-    failures = served.events[served.events[:, 2] == state.FAILED]
+    failures = served.events[served.events[:, 2] == serving_state.FAILED]
     hit = served.moves > 0
     assert len(failures) > 0
     assert hit.any()
     assert (served.last[hit & served.finished] > failures[0, 0] + STEP).all()
     assert served.redone > 0
     if after == "lose":
-        assert set(served.status.tolist()) == {state.FINISHED, state.LOST}
-        assert ((served.status == state.LOST) == hit).all()
+        assert set(served.status.tolist()) == {serving_state.FINISHED, serving_state.LOST}
+        assert ((served.status == serving_state.LOST) == hit).all()
     else:
         assert served.finished.all()
     if after == "restart":
@@ -73,14 +73,14 @@ def test_a_failed_engine_is_away_as_long_as_it_starts() -> None:
     served = serve(random(2), life(60.0), count=1)
     changes = served.events[:, [0, 2]].tolist()[1:]
     for (down, what), (again, next_) in zip(changes[::2], changes[1::2]):
-        assert (what, next_) == (state.FAILED, state.SERVING)
+        assert (what, next_) == (serving_state.FAILED, serving_state.SERVING)
         assert again - down == 20 * STEP
     assert served.finished.all()
 
 
 def test_a_prefill_that_no_engine_lives_long_enough_for_is_given_up() -> None:
     served = serve(make("long", np.zeros(1), np.array([200]), np.array([5])), life(0.01, start_s=0.0, detect_s=0.0))
-    assert served.status.tolist() == [state.LOST]
+    assert served.status.tolist() == [serving_state.LOST]
 
 
 def test_an_autoscaler_asks_for_engines_and_lets_them_go() -> None:
@@ -89,14 +89,14 @@ def test_an_autoscaler_asks_for_engines_and_lets_them_go() -> None:
     late = np.array([*np.zeros(12), 400 * STEP, 401 * STEP])
     served = serve(make("burst", late, np.full(14, 20), np.full(14, 100)), life(None, scaling), router="least-loaded")
     events = served.events.tolist()
-    assert events[:3] == [[0, 0, state.SERVING], [0, 1, state.ABSENT], [0, 2, state.ABSENT]]
+    assert events[:3] == [[0, 0, serving_state.SERVING], [0, 1, serving_state.ABSENT], [0, 2, serving_state.ABSENT]]
     assert events[3:7] == [
-        [10 * STEP, 1, state.STARTING],
-        [10 * STEP, 2, state.STARTING],
-        [30 * STEP, 1, state.SERVING],
-        [30 * STEP, 2, state.SERVING],
+        [10 * STEP, 1, serving_state.STARTING],
+        [10 * STEP, 2, serving_state.STARTING],
+        [30 * STEP, 1, serving_state.SERVING],
+        [30 * STEP, 2, serving_state.SERVING],
     ]
-    assert [event[2] for event in events[7:9]] == [state.ABSENT, state.ABSENT]
+    assert [event[2] for event in events[7:9]] == [serving_state.ABSENT, serving_state.ABSENT]
     assert served.finished.all()
     found = fleets.summary(served, gpus=2)
     assert found["most_engines"] == 3
@@ -110,8 +110,8 @@ def test_an_engine_that_drains_takes_no_more_and_finishes_what_it_has() -> None:
     output = np.array([50, 50, 50, 200, 10, 150])
     load = make("drain", arrival, np.full(6, 10), output)
     served = serve(load, life(None, scaling), count=2, router="least-loaded")
-    begins = {int(e): int(t) for t, e, what in served.events.tolist() if what == state.DRAINING}
-    ends = {int(e): int(t) for t, e, what in served.events.tolist() if what == state.ABSENT and t > 0}
+    begins = {int(e): int(t) for t, e, what in served.events.tolist() if what == serving_state.DRAINING}
+    ends = {int(e): int(t) for t, e, what in served.events.tolist() if what == serving_state.ABSENT and t > 0}
     assert begins
     for engine, begin in begins.items():
         mine = served.replica == engine

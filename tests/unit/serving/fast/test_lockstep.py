@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Fleet, Limits, Replica, StepTimes, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
 
 STEP = 1_000_000
@@ -79,7 +79,7 @@ def test_steps_of_a_group_begin_and_end_together(seed: int, ranks: int) -> None:
     load = make("random", np.sort(rng.integers(0, 40 * STEP, 15)), rng.integers(1, 150, 15), rng.integers(1, 20, 15))
     served = serve(load, ranks, experts_ns=500)
     assert served.finished.all()
-    spans = sorted({(int(row[state.LOG_START]), int(row[state.LOG_END])) for row in served.steps})
+    spans = sorted({(int(row[serving_state.LOG_START]), int(row[serving_state.LOG_END])) for row in served.steps})
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 

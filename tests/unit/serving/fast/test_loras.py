@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps import lora
-from presim.serving.steps.memory import weight_bytes
+from presim.serving.steps.engine_memory import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import make
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from presim.errors import InputError
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.workloads.workload import Workload, make
 from support.long_cases import examples
 
@@ -93,7 +93,7 @@ def test_prefixes_are_found_once_they_are_computed() -> None:
 def test_equal_prefixes_that_were_computed_together_are_kept_once() -> None:
     shared = {"segment_first": np.array([0, 1, 2]), "segments": np.array([7, 7]), "segment_tokens": 32}
     served = serve(requests((0, 33, 9), (0, 33, 9), **shared), max_num_batched_tokens=128)
-    used = served.steps[:, state.LOG_USED]
+    used = served.steps[:, serving_state.LOG_USED]
     assert used[0] == 6  # three pages each
     assert used[2] == 4  # two of them shared
 

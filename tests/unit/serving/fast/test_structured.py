@@ -9,9 +9,9 @@ import pytest
 
 from presim.errors import InputError
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.live import LiveEngine
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
+from presim.serving.engines.live_engine import LiveEngine
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import make
 
 STEP = 1_000_000
@@ -52,21 +52,21 @@ def test_an_engine_without_other_work_wakes_when_the_grammar_is_there() -> None:
 def test_asynchronous_scheduling_hides_a_short_mask_behind_the_forward_pass() -> None:
     """The mask needs the tokens of the step before; the forward pass, 0.75 of a step here, runs meanwhile."""
     hidden, shown = serve([0], True, 0.7 * STEP), serve([0], True, 0.85 * STEP)
-    steady = [int(np.median(np.diff(each.steps[5:15, state.LOG_END]))) for each in (hidden, shown)]
+    steady = [int(np.median(np.diff(each.steps[5:15, serving_state.LOG_END]))) for each in (hidden, shown)]
     assert steady == [STEP, STEP + STEP // 10]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_mask_that_takes_longer_than_the_forward_pass_holds_sampling_up(asynchronous: bool) -> None:
     short, long = serve([0], asynchronous, 0.0), serve([0], asynchronous, 3.0 * STEP)
-    gaps = [int(np.median(np.diff(each.steps[5:15, state.LOG_END]))) for each in (short, long)]
+    gaps = [int(np.median(np.diff(each.steps[5:15, serving_state.LOG_END]))) for each in (short, long)]
     assert gaps[1] >= 3 * STEP + STEP // 4
     assert gaps[0] < 2 * STEP
 
 
 def test_the_mask_is_paid_for_each_structured_request() -> None:
     one, four = (serve([0] * count, False, float(STEP)) for count in (1, 4))
-    gaps = [int(np.median(np.diff(each.steps[5:15, state.LOG_END]))) for each in (one, four)]
+    gaps = [int(np.median(np.diff(each.steps[5:15, serving_state.LOG_END]))) for each in (one, four)]
     assert gaps[1] - gaps[0] == 3 * STEP
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Fleet, Limits, Replica, Tiers, constant_times
-from presim.serving.engines.simulate import Served, simulate, start
-from presim.serving.fast import state, tiers
+from presim.serving.engines.simulate_fleet import Served, simulate, start
+from presim.serving.fast import serving_state, tiers
 from presim.serving.workloads.workload import Workload, make
 from support.long_cases import examples
 
@@ -81,7 +81,7 @@ def test_all_tokens_come_out_whatever_the_tiers_hold(seed: int, host: int, disk:
     assert served.gaps[:, 1].sum() + len(workload) == workload.output.sum()
     found = served.hits + served.host_hits + served.disk_hits
     assert (found < workload.prompt).all()
-    assert served.steps[:, state.LOG_USED].max() <= 20
+    assert served.steps[:, serving_state.LOG_USED].max() <= 20
 
 
 @given(st.integers(1, 6), st.lists(st.integers(1, 9), max_size=60))
@@ -89,8 +89,8 @@ def test_all_tokens_come_out_whatever_the_tiers_hold(seed: int, host: int, disk:
 def test_a_tier_keeps_what_was_used_last(room: int, keys: list[int]) -> None:
     """As an ordered dictionary from which the oldest falls."""
     program, columns = start(make("none", *(np.zeros(0, np.int64),) * 3), Fleet((engine(room),)), record=False)
-    p = state.Program(**{name: column.tolist() for name, column in program.items()})
-    s = state.State(**{name: column.tolist() for name, column in columns.items()})
+    p = serving_state.Program(**{name: column.tolist() for name, column in program.items()})
+    s = serving_state.State(**{name: column.tolist() for name, column in columns.items()})
     model: OrderedDict[int, None] = OrderedDict()
     for key in keys:
         model[key] = None
@@ -120,4 +120,4 @@ def test_sglang_keeps_pages_for_what_it_loads(seed: int, gap: int, output: int, 
     workload = dataclasses.replace(shared(prompts, groups, gap), output=np.full(12, output))
     served = serve(workload, engine(host=100, scheduler="sglang", num_gpu_blocks=blocks, max_num_seqs=8))
     assert served.finished.all()
-    assert served.steps[:, state.LOG_USED].max() < blocks
+    assert served.steps[:, serving_state.LOG_USED].max() < blocks

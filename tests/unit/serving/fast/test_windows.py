@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Apart, Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
+from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
 from support.long_cases import examples
 
@@ -48,7 +48,7 @@ def lone(prompt: int, output: int) -> Workload:
     ],
 )
 def test_a_decode_has_the_pages_that_its_layers_look_back_on(groups: tuple[Apart, ...], pages: int) -> None:
-    used = serve(lone(480, 40), limits(*groups)).steps[:, state.LOG_USED]
+    used = serve(lone(480, 40), limits(*groups)).steps[:, serving_state.LOG_USED]
     prompt_steps, decode_steps = -(-480 // 64), 505 - 480
     assert used[prompt_steps + decode_steps - 1] == pages  # the step that computes token 505
 
@@ -58,7 +58,8 @@ def test_more_requests_run_where_layers_have_windows() -> None:
     load = make("four", np.zeros(4, np.int64), np.full(4, 480), np.full(4, 40))
     everything, windows = (Apart(kind, 11, 16, 32, cap) for kind, cap in (("full", 1 << 40), ("sliding", 7)))
     together = [
-        serve(load, limits(group, blocks=450)).steps[:, state.LOG_RUNNING].max() for group in (everything, windows)
+        serve(load, limits(group, blocks=450)).steps[:, serving_state.LOG_RUNNING].max()
+        for group in (everything, windows)
     ]
     assert together == [1, 4]
 
@@ -82,7 +83,7 @@ def test_every_page_is_free_in_the_end(
     load = make("some", np.zeros(len(lengths), np.int64), *(np.array(column) for column in zip(*lengths)))
     served = serve(load, which)
     assert served.finished.all()
-    assert (served.steps[:, state.LOG_USED] < which.num_gpu_blocks).all()
+    assert (served.steps[:, serving_state.LOG_USED] < which.num_gpu_blocks).all()
     after = serve(make("again", *(np.concatenate([column, column[-1:]]) for column in
                                   (load.arrival_ns, load.prompt, load.output))), which)  # fmt: skip
     assert after.finished.all()

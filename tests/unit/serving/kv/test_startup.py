@@ -7,11 +7,11 @@ import re
 import pytest
 
 from presim.errors import InputError
-from presim.serving.kv.groups import pool
-from presim.serving.kv.layers import KvLayer
+from presim.serving.kv.kv_groups import pool
+from presim.serving.kv.kv_layers import KvLayer
 from presim.serving.kv.startup import model_length
-from presim.serving.model import find
-from presim.serving.plan import AUTO_LENGTH, Plan
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import AUTO_LENGTH, Plan
 
 MODEL = find("llama3-8b")  # 131,072 tokens
 PAGES = pool([KvLayer("full", 4096, count=32)], 16)

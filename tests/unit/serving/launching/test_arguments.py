@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.serving.launching.arguments import arguments, command
 from presim.serving.launching.checkpoint_source import CheckpointSource
-from presim.serving.plan import Plan
+from presim.serving.serving_plan import Plan
 
 SOURCE = CheckpointSource("m", is_path=False, quantization="fp8")
 

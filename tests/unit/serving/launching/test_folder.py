@@ -18,8 +18,8 @@ from presim.errors import InputError
 from presim.serving.launching.checkpoint_source import CheckpointSource, checkpoint_source
 from presim.serving.launching.folder import DeploymentFolder, files, write
 from presim.serving.launching.launch_set import RouterProgram
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from support.deployments import folder, point
 
 KINDS: dict[str, tuple[dict[str, Any], RouterProgram | None]] = {
@@ -148,7 +148,7 @@ def test_the_user_s_folder_is_mounted(tmp_path: Path) -> None:
 def bench_result(content: DeploymentFolder, slower: float = 1.0) -> dict[str, Any]:
     """What vLLM's bench would save if the deployment did as predicted."""
     from presim.serving.answer.metrics import bench
-    from presim.serving.engines.simulate import simulate
+    from presim.serving.engines.simulate_fleet import simulate
 
     served = simulate(content.bench.workload, content.deployment.fleet())
     figures = bench(served, per_request=True)

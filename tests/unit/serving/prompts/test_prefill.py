@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from presim.cli import main
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import find
 from presim.serving.prompts import assign, prefill
 from presim.serving.prompts.assign import Batch
-from presim.serving.prompts.prices import Prices
+from presim.serving.prompts.prompt_times import Prices
+from presim.serving.serving_plan import Plan
 
 LENGTHS = st.lists(st.integers(1, 20_000), min_size=1, max_size=6)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from presim.hardware.choose import choose_cluster
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.hardware.cluster_choice import choose_cluster
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.times import build
 
 # Written by the formulas for models that they were right about: Llama 3, Qwen 3, DeepSeek-V3, gpt-oss. A change of

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from presim.hardware import catalogue
-from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Plan
 from presim.serving.steps.launches import launched, tables
 from presim.serving.steps.overheads import Overheads
 

@@ -10,19 +10,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from presim.composition.models.layers import Layer
+from presim.composition.models.decoder_layers import Layer
 from presim.cost.measured import table
-from presim.cost.measured.rows import PROFILE, Measurement
+from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.errors import InputError
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.kept import model_token_bytes, token_bytes
-from presim.serving.model import find, names
-from presim.serving.plan import Cache, Plan, graph_sizes
+from presim.serving.kept_bytes import model_token_bytes, token_bytes
+from presim.serving.model_lookup import find, names
+from presim.serving.serving_plan import Cache, Plan, graph_sizes
 from presim.serving.steps import stage
-from presim.serving.steps.memory import lay_out
+from presim.serving.steps.engine_memory import lay_out
+from presim.serving.steps.step_work import Reduce
 from presim.serving.steps.times import Engine, build
-from presim.serving.steps.work import Reduce
 from presim.trace.signatures import Gemm
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.simulate import simulate
+from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.workloads.traces import read_trace, stamp_s
 from presim.serving.workloads.workload import Workload, read, write
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from presim.engine.options import Options
+from presim.engine.simulation_options import Options
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import evaluate
 from presim.evaluation.options import ClusterOptions
-from presim.evaluation.pipeline import evaluate
-from presim.sources.kineto.memory import Peaks, read_peaks
-from presim.studies.calibrate import show
+from presim.sources.kineto.profiled_memory import Peaks, read_peaks
+from presim.studies.calibrate import calibration_text
 from presim.studies.calibrate.correct_cluster import calibrate_job
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
@@ -68,10 +68,13 @@ def test_peaks_of_the_fullest_rank_are_beside_those_of_the_captured_step(profile
     assert found.memory is not None
     assert (found.memory.measured_allocated, found.memory.measured_reserved) == (4 * GIB, 5 * GIB)
     assert (found.memory.predicted_allocated, found.memory.predicted_reserved) == (3 * GIB, 4 * GIB)
-    text = show.text(show.report(found, "c.toml"))
+    text = calibration_text.text(calibration_text.report(found, "c.toml"))
     assert "peak allocated memory: measured 4.00 GiB, predicted 3.00 GiB (-25.0%)" in text
     assert "peak reserved memory: measured 5.00 GiB, predicted 4.00 GiB (-20.0%)" in text
-    assert json.loads(show.encode(show.report(found, "c.toml")))["memory"]["measured_allocated"] == 4 * GIB
+    assert (
+        json.loads(calibration_text.encode(calibration_text.report(found, "c.toml")))["memory"]["measured_allocated"]
+        == 4 * GIB
+    )
 
 
 def test_what_is_missing_for_a_comparison_is_named(profiles: list[Path], tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_what_is_missing_for_a_comparison_is_named(profiles: list[Path], tmp_pat
     found = calibrate_job(list(map(str, profiles)), ClusterOptions())
     assert any("Memory is not compared: only the captured job" in note for note in found.notes)
     assert found.memory is None
-    assert json.loads(show.encode(show.report(found, "c.toml")))["memory"] is None
+    assert json.loads(calibration_text.encode(calibration_text.report(found, "c.toml")))["memory"] is None
 
 
 @pytest.mark.parametrize("size", [-1, "many", None, 1 << 60, True])

@@ -11,8 +11,8 @@ import pytest
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.planner.trials.job import Reply
 from presim.planner.trials.trial import Point
+from presim.planner.trials.trial_messages import Reply
 from presim.result.explanation import Confirmation, Gain
 from presim.studies.explain.confirm import (
     CaptureOptions,

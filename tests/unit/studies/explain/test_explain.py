@@ -12,13 +12,13 @@ import pytest
 from presim.cli import main
 from presim.composition.plan import Plan
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import EvaluationOptions
-from presim.evaluation.pipeline import Evaluation, evaluate
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.studies import saved_jobs
 from presim.studies.explain.candidates import neighbour_plans, simulation_candidates
 from presim.studies.explain.explain import gain
-from presim.trace import store
+from presim.trace import job_store
 from presim.trace.job import Job
 from support import workloads
 
@@ -28,7 +28,7 @@ CLUSTER = choose_cluster(gpu="h100-sxm", world_size=128)
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("explain") / "job"
-    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], directory)
     return directory
 
 

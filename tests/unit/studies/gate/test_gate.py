@@ -13,14 +13,14 @@ import pytest
 
 from presim.cli import main
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
-from presim.hardware.choose import choose_cluster
+from presim.evaluation.evaluate_traces import evaluate
+from presim.hardware.cluster_choice import choose_cluster
 from presim.result import Result
-from presim.studies.gate import budgets
+from presim.studies.gate import budget_files
 from presim.studies.gate import text as report
-from presim.studies.gate.budgets import Budget
-from presim.studies.gate.check import used_bytes, verdict
-from presim.trace import store
+from presim.studies.gate.budget_check import used_bytes, verdict
+from presim.studies.gate.budget_files import Budget
+from presim.trace import job_store
 from presim.trace.job import Job
 from presim.units import GIB
 from support import workloads
@@ -36,7 +36,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("gate") / "job"
-    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    job_store.save([workloads.llama_8b(steps=2, layers=3)], directory)
     return directory
 
 
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_used_is_said_in_a_sentence(tmp_path: Path, text: 
     path = tmp_path / "budgets.toml"
     path.write_text(text)
     with pytest.raises(InputError) as raised:
-        budgets.read(path)
+        budget_files.read(path)
     assert str(raised.value).startswith(str(path))
     assert sentence in str(raised.value)
 
@@ -100,7 +100,7 @@ def test_two_jobs_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "budgets.toml"
     path.write_text('[[job]]\nname = "a"\nrun = ["t.py"]\nmfu = 0.3\n' * 2)
     with pytest.raises(InputError, match=r"2 jobs are called 'a'; give each its own name$"):
-        budgets.read(path)
+        budget_files.read(path)
 
 
 def test_the_command_line_judges_and_writes_what_ci_reads(

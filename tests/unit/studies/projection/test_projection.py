@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from presim.errors import InputError
-from presim.evaluation.pipeline import evaluate
+from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import catalogue
-from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster_choice import choose_cluster
 from presim.result import Result
 from presim.result.training import Projection
 from presim.studies.projection.projection import project
 from presim.studies.projection.reliability import load_reliability
-from presim.studies.projection.request import ProjectionRequest
+from presim.studies.projection.token_budget import ProjectionRequest
 from presim.system.budgets import Budget
 from presim.trace.job import Job
 from support import workloads

@@ -19,7 +19,7 @@ from presim.serving.calibrate import read_result
 from presim.serving.workloads import traces
 from presim.serving.workloads.generate import lengths_of
 from presim.sources.kineto.events import whole_number
-from presim.sources.kineto.work import operands
+from presim.sources.kineto.kernel_signatures import operands
 from presim.studies.validation.serving import predict
 from presim.trace import rank_file
 from presim.trace.builder import TraceBuilder

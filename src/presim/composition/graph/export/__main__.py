@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import torch
 
-from presim.composition.graph import compiled
+from presim.composition.graph import fused_functions
 from presim.composition.graph.export import vllm_models
-from presim.composition.graph.export.models import from_config, from_factory, shorten
+from presim.composition.graph.export.meta_models import from_config, from_factory, shorten
 from presim.composition.graph.export.step import record
-from presim.composition.graph.libraries import delta_rule, kernels, kimi_delta, mamba, selective_scan
+from presim.composition.graph.libraries import delta_rule, kimi_delta, library_kernels, mamba, selective_scan
 from presim.composition.graph.sizes import choose_witnesses
 from presim.system.files import decode_json, read_bytes, write_file
 
@@ -38,8 +38,8 @@ class Request(msgspec.Struct):
 
 def main(request_path: str, out: str) -> None:
     """Read a request, write recordings."""
-    compiled.install()
-    kernels.install(_FUNCTIONS)
+    fused_functions.install()
+    library_kernels.install(_FUNCTIONS)
     request = decode_json(read_bytes(request_path, "export the model again"), Request)
     is_served = request.model.startswith(vllm_models.PREFIX)
     make = vllm_models.build if is_served else from_config if Path(request.model).exists() else from_factory

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from presim.composition.graph import compiled
+from presim.composition.graph import fused_functions
 
 
 class AsOnDevice(TorchFunctionMode):
@@ -21,7 +21,7 @@ class AsOnDevice(TorchFunctionMode):
         if function is torch.nn.functional.dropout:
             return _dropout(*args, **kwargs)
         if function is torch.nn.functional.rms_norm:
-            return compiled.rms_norm(*args, **kwargs)
+            return fused_functions.rms_norm(*args, **kwargs)
         return function(*args, **kwargs)
 
 

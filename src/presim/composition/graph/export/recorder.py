@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from presim.composition.graph import compiled
+from presim.composition.graph import fused_functions
 from presim.composition.graph.export import operands
-from presim.composition.graph.export.scopes import Scopes
+from presim.composition.graph.export.module_paths import Scopes
 from presim.composition.graph.recording import Call, Storage, Tensor
 
 _COMPUTED_BYTES = 1 << 28  # integer tensors up to this size are computed for real
@@ -107,9 +107,9 @@ class Recorder(TorchDispatchMode):
         )
         adds = self.backward_runs and not backward
         attributes = operands.attributes(function, args, kwargs, inputs, outputs)
-        if compiled.region():
-            attributes[compiled.ATTRIBUTE] = compiled.region()
-        name = schema.name.replace(f"{compiled.NAMESPACE}::", "aten::")
+        if fused_functions.region():
+            attributes[fused_functions.ATTRIBUTE] = fused_functions.region()
+        name = schema.name.replace(f"{fused_functions.NAMESPACE}::", "aten::")
         call = Call(
             name, scope, backward or adds, adds, view, tuple(input_tensors), output_tensors, written, attributes
         )

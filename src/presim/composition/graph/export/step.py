@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from presim.composition.graph.export.module_paths import Scopes
 from presim.composition.graph.export.on_device import AsOnDevice
 from presim.composition.graph.export.operands import dtype_name
 from presim.composition.graph.export.recorder import Recorder
-from presim.composition.graph.export.scopes import Scopes
 from presim.composition.graph.export.tensor_plans import tensor_plan
 from presim.composition.graph.recording import Named, Recording, Repeats
 

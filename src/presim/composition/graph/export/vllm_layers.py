@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from presim.composition.graph.libraries.kernels import launch
+from presim.composition.graph.libraries.library_kernels import launch
 
 Forward: TypeAlias = Callable[..., Any]
 _FUSED = ("layernorm", "activation", "rotary_embedding")  # modules of layers that are one kernel

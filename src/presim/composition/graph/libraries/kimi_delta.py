@@ -13,7 +13,7 @@ import torch
 
 from presim.composition.graph.libraries import delta_rule
 from presim.composition.graph.libraries.delta_rule import CHUNK
-from presim.composition.graph.libraries.kernels import launch
+from presim.composition.graph.libraries.library_kernels import launch
 
 
 def chunk_kda(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from presim.composition.graph.libraries.kernels import launch
+from presim.composition.graph.libraries.library_kernels import launch
 
 _FP32 = torch.float32
 

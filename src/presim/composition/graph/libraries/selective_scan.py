@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from presim.composition.graph.libraries.kernels import launch
+from presim.composition.graph.libraries.library_kernels import launch
 from presim.composition.graph.libraries.mamba import causal_conv1d_fn
 
 _CHUNK = 2048  # tokens between two states that the forward kernel keeps

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from presim.composition.models.answers import Answer
+from presim.composition.models.description_replies import Answer
 from presim.composition.models.export.refusal import Refusal
 from presim.system.files import decode_foreign_json, read_bytes, write_file
 

@@ -13,7 +13,7 @@ from transformers import CONFIG_MAPPING
 from transformers.generation.utils import GenerationMixin
 from transformers.models.auto import modeling_auto
 
-from presim.composition.models.export import adapted, keys, vllm_class, with_encoders
+from presim.composition.models.export import adapted, config_keys, vllm_class, with_encoders
 from presim.composition.models.export.instances import configured, instantiated, plain_config
 from presim.composition.models.export.refusal import Refusal
 
@@ -55,7 +55,7 @@ def build(raw: dict[str, Any]) -> Built:
 
 def _with_encoder(raw: dict[str, Any], architecture: str) -> Built:
     """The text part by its own architecture, with its encoder."""
-    text = keys.text_part(raw)
+    text = config_keys.text_part(raw)
     if text is raw:
         raise Refusal("has no part for its decoder (text_config, llm_config); give the config.json published with it")
     built = build(dict(text))
@@ -65,7 +65,7 @@ def _with_encoder(raw: dict[str, Any], architecture: str) -> Built:
 
 def _of_vllm(raw: dict[str, Any], architecture: str) -> Built:
     plain = plain_config(raw)
-    keys.check_sizes(plain, transformers.PretrainedConfig)
+    config_keys.check_sizes(plain, transformers.PretrainedConfig)
     model, text = vllm_class.build(plain, architecture)
     return Built(model, text, architecture, f"vLLM {vllm_class.version()}, {type(model).__name__}", ())
 
@@ -75,7 +75,7 @@ def _fitting(model_class: Any, config_class: Any, architecture: str, kind: str) 
     class_of_architecture = model_class.config_class
     if issubclass(config_class, class_of_architecture):
         return config_class
-    if kind not in keys.RENAMED_TYPES:
+    if kind not in config_keys.RENAMED_TYPES:
         raise Refusal(
             f"names the architecture {architecture} and the model type {kind!r}, which are of different models; "
             "correct one of them"
@@ -90,8 +90,8 @@ def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also
     if getattr(text, "is_decoder", None) is False and not _is_causal(model):
         raise Refusal(f"is an encoder ({type(model).__name__}), which generates no text; give a decoder's config")
     origin = f"transformers {transformers.__version__}, {type(model).__name__}"
-    keys.check_taken(raw, config)
-    notes = (*keys.defaults(raw, config), *keys.unread(raw, config, model, also_read))
+    config_keys.check_taken(raw, config)
+    notes = (*config_keys.defaults(raw, config), *config_keys.unread(raw, config, model, also_read))
     return Built(model, text, architecture or type(model).__name__, origin, notes)
 
 

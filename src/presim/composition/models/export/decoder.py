@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from presim.composition.models.decoder_layers import Experts, Layer, Part, Weight
 from presim.composition.models.description import Model
-from presim.composition.models.export import feed_forwards, lengths, mixers
+from presim.composition.models.export import context_length, feed_forwards, mixers
 from presim.composition.models.export.classes import Built
 from presim.composition.models.export.encoders import is_encoder
 from presim.composition.models.export.mixers import Context
 from presim.composition.models.export.refusal import Refusal
-from presim.composition.models.layers import Experts, Layer, Part, Weight
 
 
 def describe(built: Built) -> Model:
@@ -31,7 +31,7 @@ def describe(built: Built) -> Model:
     if not any(kind.mixers for kind in kinds):
         raise Refusal(f"has layers {type(layers[0]).__name__}, in which presim finds no attention and no states")
     config = built.config
-    longest, default_length = lengths.lengths(config)
+    longest, default_length = context_length.lengths(config)
     return Model(
         name="",
         architecture=built.architecture,

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from presim.composition.models.decoder_layers import Dense, Experts, FeedForward
 from presim.composition.models.export.encoders import is_encoder
 from presim.composition.models.export.mixers import Context, linears
 from presim.composition.models.export.refusal import Refusal
-from presim.composition.models.layers import Dense, Experts, FeedForward
 
 _CHOICES = (
     "num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k", "moe_top_k", "top_k",

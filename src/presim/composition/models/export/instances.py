@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from presim.composition.models.export import keys
+from presim.composition.models.export import config_keys
 from presim.composition.models.export.refusal import Refusal
 
 _FOR_TRAINING = ("quantization_config", "compression_config", "auto_map", "torch_dtype", "dtype")  # change no layer
@@ -25,7 +25,7 @@ def configured(config_class: Any, raw: dict[str, Any]) -> Any:
         Refusal: sizes are missing, or the class refuses them, with its own message.
     """
     plain = plain_config(raw)
-    keys.check_sizes(plain, config_class)
+    config_keys.check_sizes(plain, config_class)
     config = configured_part(config_class, plain)
     config.get_text_config(decoder=True).allow_global_per_layer_attribute_access = True  # layers are read one by one
     _tie_as_text(config, plain)
@@ -52,7 +52,7 @@ def _tie_as_text(config: Any, plain: dict[str, Any]) -> None:
     text = config.get_text_config(decoder=True)
     if text is config or "tie_word_embeddings" in plain:
         return
-    part = keys.text_part(plain)
+    part = config_keys.text_part(plain)
     tied = part.get("tie_word_embeddings", getattr(text, "tie_word_embeddings", None))
     if part is not plain and isinstance(tied, bool):
         config.tie_word_embeddings = tied

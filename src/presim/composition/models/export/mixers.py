@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from presim.composition.models.export.refusal import Refusal
-from presim.composition.models.layers import (
+from presim.composition.models.decoder_layers import (
     Attention,
     Compressed,
     DeltaNet,
@@ -22,6 +21,7 @@ from presim.composition.models.layers import (
     Mixer,
     ShortConvolution,
 )
+from presim.composition.models.export.refusal import Refusal
 
 _QUERY = ("q_proj", "query", "q", "wq")
 _KEY = ("k_proj", "key", "k", "wk")

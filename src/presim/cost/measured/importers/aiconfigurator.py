@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, number, parquet_rows, positive_integers, sample
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.importers.import_tables import Row, number, parquet_rows, positive_integers, sample
+from presim.cost.measured.measured_rows import Measurement
 from presim.trace.signatures import Attention, Elementwise, Gemm
 
 _GPUS = {

@@ -14,7 +14,7 @@ from presim.cost.measured.importers import (
     aiconfigurator,
     infersim,
     kineto,
-    layers,
+    layer_tables,
     llmservingsim,
     mamf,
     ncu,
@@ -22,7 +22,7 @@ from presim.cost.measured.importers import (
     own,
     simumax,
 )
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
 from presim.system.files import check_folder, digest_of, make_folder, read_text
 from presim.system.interrupts import caught
@@ -31,7 +31,7 @@ READERS: dict[str, ModuleType] = {
     "presim": own,
     "aiconfigurator": aiconfigurator,
     "neusight": neusight,
-    "layers": layers,
+    "layers": layer_tables,
     "simumax": simumax,
     "infersim": infersim,
     "llmservingsim": llmservingsim,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.importers.import_tables import Row, csv_rows, number, positive_integers, sample
+from presim.cost.measured.measured_rows import Measurement
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 _GPUS = {"h20": "h20", "h800": "h800"}

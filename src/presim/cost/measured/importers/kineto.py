@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from presim.cost.measured.rows import Measurement, possible
+from presim.cost.measured.measured_rows import Measurement, possible
 from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.system.files import MOST_DIGITS, decode_foreign_json, read_profile

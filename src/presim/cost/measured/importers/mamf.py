@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.importers.import_tables import Row, csv_rows, number
+from presim.cost.measured.measured_rows import Measurement
 from presim.hardware import catalogue
 from presim.system.files import FormatError, decode_csv, read_text
 from presim.trace.signatures import Gemm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.importers.import_tables import Row, csv_rows, number, positive_integers, sample
+from presim.cost.measured.measured_rows import Measurement
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature, Softmax
 
 # Device name -> catalogue id, and host time of a launch (ns) included in this dataset's event timing.

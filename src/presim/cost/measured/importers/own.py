@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from presim.cost.measured import table
-from presim.cost.measured.importers.tables import sample
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.importers.import_tables import sample
+from presim.cost.measured.measured_rows import Measurement
 
 
 def recognises(root: Path) -> bool:

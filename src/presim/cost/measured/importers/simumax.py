@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.errors import InputError
 from presim.system.files import FormatError, decode_foreign_json, read_bytes
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature

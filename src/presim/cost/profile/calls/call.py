@@ -9,8 +9,8 @@ from typing import TypeAlias
 import msgspec
 
 from presim.capture.reading.classify import classify_launch
+from presim.capture.reading.launch_operators import Operand, Operator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import MemoryBound, Optimizer, Signature
 
 FLOATS = ("bfloat16", "float16", "float32")

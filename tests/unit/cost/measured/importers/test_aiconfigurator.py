@@ -13,7 +13,7 @@ import pytest
 from presim.cost.fitting.fit_prices import gather
 from presim.cost.measured.importers import aiconfigurator, find
 from presim.cost.measured.importers.find import reader_of
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Elementwise, Gemm
 

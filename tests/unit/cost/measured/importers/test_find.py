@@ -6,7 +6,7 @@ from pathlib import Path
 
 from presim.cost.measured import table
 from presim.cost.measured.importers.find import commit, digest, import_tables, reader_of
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.trace.signatures import Gemm
 
 

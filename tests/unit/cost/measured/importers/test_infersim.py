@@ -6,7 +6,7 @@ from pathlib import Path
 
 from presim.cost.measured.importers import infersim
 from presim.cost.measured.importers.find import reader_of
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.measured_rows import Intake
 from presim.trace.signatures import Attention, Gemm, GroupedGemm
 from support.files import write_lines
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from presim.cost.measured.importers import kineto
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Softmax
 

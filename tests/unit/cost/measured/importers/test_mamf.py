@@ -6,7 +6,7 @@ from pathlib import Path
 
 from presim.cost.measured.importers import mamf
 from presim.cost.measured.importers.find import reader_of
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.measured_rows import Intake
 from support.files import write_lines
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.measured.importers import ncu
 from presim.cost.measured.importers.find import import_tables, reader_of
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.measured_estimator import MeasuredEstimator
+from presim.cost.measured.measured_rows import Intake
 from presim.cost.price import Origin
 from presim.hardware import catalogue
 from presim.trace.signatures import Kernel

@@ -8,7 +8,7 @@ import pytest
 
 from presim.cost.measured.importers import neusight
 from presim.cost.measured.importers.find import reader_of
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.measured_rows import Intake
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Softmax
 from support.files import write_lines
 

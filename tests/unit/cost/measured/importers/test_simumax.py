@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from presim.cost.measured.importers import simumax
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.measured_rows import Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Gemm, GroupedGemm
 

@@ -1,0 +1,316 @@
+"""Evaluate points: compose a plan, extend a framework's captures to it, or capture the user's command."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from presim.errors import CaptureError, InputError, PresimError
+from presim.planner.knobs import CLUSTER, plan_of, to_plan_fields
+from presim.planner.trials.trial import Figures, Point, Value, format_value
+from presim.planner.trials.trial_messages import Reply, Subject, Trainer
+from presim.system.files import decode_messagepack
+from presim.units import gib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from presim.composition.graph.graph_schema import OperatorGraph
+    from presim.composition.plan import Plan
+    from presim.cost.chain import Chain
+    from presim.cost.price import PricedTrace
+    from presim.evaluation.evaluate_traces import Evaluation
+    from presim.evaluation.options import EvaluationOptions
+    from presim.hardware.cluster import Cluster
+    from presim.planner.trials.reply_cache import ReplyCache
+    from presim.trace.schema import Trace
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_SIMULATED = ("host_factor", "host_time", "contention")  # options that affect the simulation
+_PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
+_MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all of them to compose it twice
+_WORDS = 400  # longest failure text, in characters
+
+
+class Evaluator:
+    """Evaluates the points of one job; caches graphs, clusters and prices between points."""
+
+    def __init__(self, job: Subject) -> None:
+        self._job = job
+        self._graph: OperatorGraph | None = None
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
+        self._chains: dict[str, Chain] = {}
+
+    def evaluate(self, point: Point) -> Reply:
+        """The reply for a point."""
+        try:
+            if self._job.trainer is not None:
+                return self._reply_of_framework(self._job.trainer, point)
+            return (
+                self._reply_of_command(point)
+                if self._job.command
+                else self._reply_to_plan(to_plan_fields(point, self._job.plan_fields))
+            )
+        except InputError as error:
+            is_captured = bool(self._job.command) or self._job.trainer is not None
+            return Reply(fate="failed" if is_captured else "illegal", words=_short(error))
+        except PresimError as error:
+            return Reply(fate="failed", words=_short(error))
+
+    def cluster(self, point: Mapping[str, Value]) -> Cluster:
+        """The cluster of a point."""
+        from presim.hardware.cluster_choice import choose_cluster
+
+        cluster_options: dict[str, Any] = {
+            name: point.get(name, self._job.options.get(name)) for name in (*CLUSTER, "cluster")
+        }
+        name = tuple(cluster_options.values())
+        if name not in self._clusters:
+            self._clusters[name] = choose_cluster(**cluster_options)
+        return self._clusters[name]
+
+    def graph(self) -> OperatorGraph:
+        """The model."""
+        from presim.composition.graph.graph_schema import OperatorGraph
+
+        if self._graph is None:
+            self._graph = decode_messagepack(self._job.graph, OperatorGraph)
+        return self._graph
+
+    def chain(self, cluster: Cluster) -> Chain:
+        """Prices for a cluster's GPU, cached between points; of a cluster with groups, for the view of one of them."""
+        from presim.cost.chain import Chain
+        from presim.cost.price_cache import with_caches
+
+        name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
+        if name not in self._chains:
+            self._chains[name] = with_caches(Chain.default(cluster, None, self._folders()))
+        return self._chains[name]
+
+    def _folders(self) -> list[Path]:
+        from pathlib import Path
+
+        from presim.cost.estimators import holds_prices
+
+        return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
+
+    def _reply_to_plan(self, point: Point) -> Reply:
+        candidate, cluster = plan(point), self.cluster(point)
+        # a user's pass may change between runs, so its replies are not cached
+        if self.replies is None or any(":" in pass_name for pass_name in candidate.passes):
+            return self._evaluate_plan(candidate, cluster)
+        name = self._name(candidate, cluster)
+        reply = self.replies.find(name)
+        if reply is None:
+            reply = self._evaluate_plan(candidate, cluster)
+            self.replies.add(name, reply)
+        return reply
+
+    def _name(self, candidate: Plan, cluster: Cluster) -> str:
+        """Cache key of the reply to a plan."""
+        from presim.planner.trials.reply_cache import name_of
+
+        options = {key: self._job.options.get(key) for key in _SIMULATED}
+        prices = self.state_of_prices()
+        return name_of(self._job.graph, candidate, cluster, sorted(options.items()), sorted(self._job.prune), prices)
+
+    def state_of_prices(self) -> str:
+        """Identifies the files of the user's prices."""
+        from presim.planner.trials.reply_cache import state_of
+
+        return state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+
+    @functools.cached_property
+    def replies(self) -> ReplyCache | None:
+        """Cached replies of earlier searches; None if plug-ins may change prices or plans."""
+        from presim.planner.trials.reply_cache import ReplyCache
+        from presim.system import plugins
+
+        return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
+
+    def _evaluate_plan(self, candidate: Plan, cluster: Cluster) -> Reply:
+        if "first_stage" in self._job.prune and candidate.pipeline >= _MANY_STAGES:
+            first_stage = self._simulate_plan(candidate, cluster, first_only=True)
+            if first_stage.fits is False:
+                words = f"its first stage lacks {gib(-first_stage.headroom_bytes)}"
+                return Reply(fate="pruned", figures=first_stage, rule="first_stage", words=words)
+        return Reply(fate="priced", figures=self._simulate_plan(candidate, cluster))
+
+    def _simulate_plan(self, candidate: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
+        from presim.cost.chain import price_trace
+        from presim.engine.simulation_options import Options
+        from presim.evaluation.plan_evaluation import evaluate_plan
+
+        options = self._job.options
+        engine = Options.of(
+            host_factor=options.get("host_factor"),
+            host_time=options.get("host_time", True),
+            contention=options.get("contention", True),
+        )
+
+        prices = self._folders()
+
+        def price(trace: Trace, priced_cluster: Cluster) -> PricedTrace:
+            return price_trace(trace, priced_cluster, self.chain(priced_cluster), prices=prices)
+
+        evaluation = evaluate_plan(
+            self.graph(), candidate, cluster, engine, first_only=first_only, pricer=price, brief=True
+        )
+        return figures(evaluation, "composed")
+
+    def _reply_of_framework(self, trainer: Trainer, point: Point) -> Reply:
+        """The reply of captures of the framework's own trainer, which are kept, extended to the plan."""
+        from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+        evaluation = capture_plan_and_evaluate(
+            trainer.model,
+            plan(point),
+            plan_of(point),
+            evaluation_options(self._job.options, point),
+            framework=trainer.framework,
+            precision=trainer.precision,
+            overrides=trainer.overrides,
+        )
+        return _reply(evaluation, "framework")
+
+    def _reply_of_command(self, point: Point) -> Reply:
+        """The reply of the command, or the cached reply of an identical capture."""
+        from presim.planner.trials.capture_keys import name_of_capture
+        from presim.planner.trials.reply_cache import ReplyCache
+
+        cluster_options = {name: value for name, value in point.items() if name in CLUSTER}
+        options, words = (
+            {**self._job.options, **cluster_options},
+            fill_placeholders(self._job.command, point, self._job.words),
+        )
+        cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
+        prices = self.state_of_prices()
+        name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
+        if cache is not None and name is not None and (cached := cache.find(name)) is not None:
+            return cached
+        reply = self._run(words, options)
+        if cache is not None and name is not None and reply.fate == "priced":  # failed captures are tried again
+            cache.add(name, reply)
+        return reply
+
+    def _run(self, words: Sequence[str], options: Mapping[str, Any]) -> Reply:
+        from subprocess import DEVNULL
+
+        from presim.evaluation.options import RunOptions
+        from presim.verbs.run import run_and_evaluate
+
+        return _reply(run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL), "captured")
+
+
+def evaluation_options(options: Mapping[str, Any], point: Mapping[str, Value]) -> EvaluationOptions:
+    """How the plan of a point is evaluated: a search's options, and the point's own cluster."""
+    from presim.evaluation.options import EvaluationOptions
+
+    cluster = {name: point[name] for name in CLUSTER if name in point}
+    names = EvaluationOptions.__dataclass_fields__
+    return EvaluationOptions(**{name: value for name, value in {**options, **cluster}.items() if name in names})
+
+
+def _reply(evaluation: Evaluation, source: Literal["captured", "framework"]) -> Reply:
+    """The figures of what was captured, or why it has none."""
+    result = evaluation.result
+    if result.exit == "out_of_memory" and result.step_time_s is None:
+        return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
+    if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
+        return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
+    return Reply(fate="priced", figures=figures(evaluation, source))
+
+
+def plan(point: Mapping[str, Value]) -> Plan:
+    """The plan of a point.
+
+    Raises:
+        InputError: a field has an invalid value.
+    """
+    from presim.composition.plan import read_plan
+
+    return read_plan(None, plan_of(point))
+
+
+def placeholders(command: Sequence[str]) -> list[str]:
+    """Placeholder names in braces, in order, without duplicates.
+
+    >>> placeholders(["train.py", "--tp", "{tp}", "--batch={mbs}", "{tp}"])
+    ['tp', 'mbs']
+    """
+    return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
+
+
+def fill_placeholders(
+    command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
+) -> list[str]:
+    """The command with values for its placeholders; other braces stay as they are.
+
+    >>> fill_placeholders(["--tp={tp}", '{"a": 1}'], {"tp": 4})
+    ['--tp=4', '{"a": 1}']
+
+    ``words`` maps a placeholder that is a whole word to several words, or none.
+
+    >>> fill_placeholders(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
+    ['a.py', '--sequence-parallel']
+    """
+
+    def value(match: re.Match[str]) -> str:
+        return format_value(point[match[1]]) if match[1] in point else match[0]
+
+    filled_words: list[str] = []
+    for word in command:
+        name = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
+        several = (words or {}).get(name, {}).get(format_value(point[name])) if name in point else None
+        filled_words += [_PLACEHOLDER.sub(value, word)] if several is None else several
+    return filled_words
+
+
+def figures(evaluation: Evaluation, source: Any) -> Figures:
+    """Extract the figures that a search compares.
+
+    Raises:
+        CaptureError: no step was timed.
+    """
+    result = evaluation.result
+    time, memory, job = result.time, result.memory, result.job
+    if result.step_time_s is None:
+        raise CaptureError("no step was timed")
+    rate = result.throughput.tokens_per_s
+    kinds = evaluation.cluster.gpus_by_kind()
+    return Figures(
+        gpu=job.gpu,
+        gpus=job.world_size,
+        gpus_by_kind=kinds if len(kinds) > 1 else {},
+        step_time_s=result.step_time_s,
+        low_s=result.step_time_low_s or result.step_time_s,
+        high_s=result.step_time_high_s or result.step_time_s,
+        tokens_per_step=rate * result.step_time_s if rate else None,
+        mfu=result.mfu,
+        fits=memory.fits,
+        memory_bytes=memory.device_total_bytes - memory.headroom_bytes - (memory.requested_bytes or 0),
+        headroom_bytes=memory.headroom_bytes,
+        compute_s=time.compute_s,
+        communication_s=time.communication_s,
+        exposed_communication_s=time.exposed_communication_s,
+        host_bound_s=time.host_bound_s,
+        idle_s=time.idle_s,
+        joules=result.energy.joules if result.energy is not None else None,
+        limits=[limit.name for limit in result.limits[:3]],
+        by_category={category.name: category.bytes for category in memory.by_category},
+        source=source,
+    )
+
+
+def _short(error: object) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _WORDS else f"{text[: _WORDS - 2]} …"
+
+
+def single_threaded_environment() -> None:
+    """Limit numerical libraries to one thread; the search already runs one process per CPU."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, "1")

@@ -1,0 +1,178 @@
+"""A job of reinforcement learning: its batch, its placement on pools of GPUs, and its two sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+import msgspec
+
+from presim.composition.plan import Plan
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.post_training.logits import LogitsCode
+from presim.post_training.response_lengths import longest
+from presim.post_training.turns import Turns
+from presim.serving.steps.times import Engine
+from presim.serving.workloads.generate import Lengths
+
+Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
+_ONE_TURN = Turns()
+Offloads = Literal["parameters", "optimizer", "reference"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What a step generates and trains on."""
+
+    prompts: int  # of a step; each is a group of responses
+    samples: int  # responses to each prompt
+    prompt: Lengths
+    response: Lengths
+    mini_batches: int = 1  # updates of the optimizer in a pass over the batch
+    epochs: int = 1  # passes over the batch
+    turns: Turns = _ONE_TURN
+    kept_share: float = 1.0  # of prompt groups that pass the filter of rewards; others are generated and dropped
+    round_prompts: int = 0  # with a filter: prompts of each round of generation
+    spare_prompts: int = 0  # begun beside those of a step; the groups that end last are aborted and dropped
+    cut_share: float = 0.0  # of responses that are aborted when the others are complete, and dropped
+
+    @property
+    def responses(self) -> int:
+        """Responses of a step."""
+        return self.prompts * self.samples
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a prompt with its response."""
+        return longest(self.prompt) + longest(self.response) + self.turns.read_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Which GPUs train and which generate, and how far generation may run ahead."""
+
+    train_gpus: int
+    rollout_gpus: int
+    is_colocated: bool = True  # both sides on the same GPUs, one after the other
+    staleness: float = 0.0  # batches that may be generated ahead of training; 0: on-policy
+    is_partial: bool = False  # responses are interrupted by new weights and go on with them; else these wait for them
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return self.train_gpus if self.is_colocated else self.train_gpus + self.rollout_gpus
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if self.is_colocated:
+            return f"colocated on {self.train_gpus} GPUs"
+        ahead = "on-policy" if not self.staleness else f"at most {self.staleness:g} steps off-policy"
+        partial_text = ", partial rollouts" if self.is_partial else ""
+        return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """The training side."""
+
+    plan: Plan  # its sequence and batch are those of a full micro-batch
+    update_tokens: int  # most tokens of a micro-batch of one data-parallel rank, over its context-parallel ranks
+    logprob_tokens: int  # likewise, of log-probabilities
+    recomputes_old: bool = True  # log-probabilities of the policy are computed again before the update
+    has_reference: bool = True  # so are those of a frozen reference, on the training GPUs
+    has_critic: bool = False  # of the actor's size and plan: values before an update, and updates of its own
+    has_reward_model: bool = False  # of the actor's size and plan, frozen
+    offloads: frozenset[Offloads] = frozenset()  # what is in host memory during other phases
+    update_sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as its tokens hold
+    logprob_sequences: int | None = None  # likewise
+    pads: bool = False  # each micro-batch to its full number of tokens
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
+
+
+@dataclasses.dataclass(frozen=True)
+class RlJob:
+    """All of a job."""
+
+    model: str
+    cluster: Cluster  # with the GPUs of all pools
+    batch: Batch
+    placement: Placement
+    trainer: Trainer
+    engine: Engine
+    algorithm: Algorithm = "grpo"
+    reward_s: float = 0.0  # seconds of the reward of one response
+    reward_workers: int = 64  # rewards computed at once
+    steps: int = 3
+    seed: int = 0
+
+    @property
+    def replicas(self) -> int:
+        """Engines of the rollout pool."""
+        return self.placement.rollout_gpus // self.engine.plan.gpus
+
+    @property
+    def data_ranks(self) -> int:
+        """Data-parallel ranks of the training pool."""
+        return self.trainer.plan.data(self.placement.train_gpus)
+
+
+def warm_steps(placement: Placement) -> int:
+    """Steps before both pools are as full as they stay: what was admitted at first is trained on, and once more."""
+    return 2 * math.ceil(placement.staleness)
+
+
+def pool_of(cluster: Cluster, gpus: int, pool_name: str) -> Cluster:
+    """The part of a cluster that a pool of GPUs is: whole nodes, or a part of one.
+
+    Raises:
+        InputError: the GPUs fill no number of nodes.
+    """
+    per_node = min(cluster.gpus_per_node, gpus)
+    if gpus % per_node:
+        below = gpus // per_node * per_node
+        raise InputError(
+            f"the {pool_name} pool of {gpus} GPUs fills no whole nodes of {per_node}; use {below} or {below + per_node}"
+        )
+    return msgspec.structs.replace(cluster, nodes=gpus // per_node, gpus_per_node=per_node)
+
+
+def check(job: RlJob) -> None:
+    """Check that batches divide, and that samples fit a micro-batch and the model.
+
+    Raises:
+        InputError: one does not, with its numbers.
+    """
+    batch, trainer, ranks = job.batch, job.trainer, job.data_ranks
+    if batch.prompts % batch.mini_batches:
+        raise InputError(
+            f"{batch.prompts} prompts do not divide into {batch.mini_batches} mini-batches "
+            f"({batch.prompts} % {batch.mini_batches} = {batch.prompts % batch.mini_batches}); use a divisor"
+        )
+    mini_batch = batch.responses // batch.mini_batches
+    if mini_batch % ranks:
+        raise InputError(
+            f"a mini-batch of {mini_batch:,} responses does not divide over {ranks} data-parallel ranks "
+            f"({mini_batch} % {ranks} = {mini_batch % ranks}); change --prompts, --samples, --mini-batch or a degree"
+        )
+    replica_gpus, pool = job.engine.plan.gpus, job.placement.rollout_gpus
+    if pool % replica_gpus:
+        raise InputError(
+            f"engines of {replica_gpus} GPUs do not fill the rollout pool of {pool} GPUs; use a --rollout-tp that "
+            f"divides {pool}"
+        )
+    longest_tokens, room = batch.longest, min(trainer.update_tokens, trainer.logprob_tokens)
+    if longest_tokens > room:
+        raise InputError(
+            f"a prompt with its response has up to {longest_tokens:,} tokens, more than the {room:,} of a micro-batch; "
+            f"use --micro-tokens {math.ceil(longest_tokens / trainer.plan.context)} or more for each of "
+            f"{trainer.plan.context} context-parallel ranks"
+        )
+    limit = job.engine.limits.max_model_len
+    if longest_tokens > limit:
+        raise InputError(
+            f"a prompt with its response has up to {longest_tokens:,} tokens, and an engine for {job.model} takes "
+            f"{limit:,}; shorten --response with max={limit - longest(batch.prompt)}"
+        )

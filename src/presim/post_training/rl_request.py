@@ -1,0 +1,136 @@
+"""What a user asks of `presim rl`: the options of the verb as one value, which recipes of frameworks fill, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from presim.errors import InputError
+from presim.post_training.logits import LogitsCode
+from presim.post_training.rl_job import Algorithm, Offloads
+from presim.serving.defaults import VllmStart
+from presim.units import quantities
+
+_BOUNDS = {
+    "prompts": quantities.BATCH,
+    "samples": quantities.BATCH,
+    "epochs": quantities.BATCH,
+    "tp": quantities.DEGREE,
+    "pp": quantities.DEGREE,
+    "ep": quantities.DEGREE,
+    "turns": quantities.BATCH,
+    "keep": quantities.SHARE,
+    "cut_tail": quantities.SHARE,
+    "reward_seconds": quantities.SECONDS,
+    "reward_workers": quantities.BATCH,
+    "seed": quantities.SEED,
+}
+_COUNTS = (  # those that may be None
+    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus",
+    "gpus", "cp", "micro_tokens", "logprob_tokens",
+    "micro_sequences", "logprob_sequences", "steps",
+)  # fmt: skip
+Fusion: TypeAlias = Literal["norm", "rotary", "activation"]
+_MOST_RESPONSES = 1_000_000
+_MOST_STEPS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RlRequest:
+    """Options of a job; those that are None follow from the others."""
+
+    model: str
+    prompts: int = 512
+    samples: int = 16
+    prompt_tokens: str = "1024"
+    response: str = "2048"
+    algorithm: Algorithm = "grpo"
+    turns: int = 1  # of each response: one more than it waits for its environment
+    tool_seconds: str = "0"  # of an answer of the environment: a mean, or mean~deviation
+    tool_tokens: int | None = None  # of such an answer; None: none
+    keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
+    round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
+    spare_prompts: int | None = None  # begun beside those of a step; the groups that end last are aborted and dropped
+    cut_tail: float = 0.0  # share of responses that are aborted when the others are complete, and dropped
+    mini_batch: int | None = None  # prompts of an update; None: all
+    epochs: int = 1
+    placement: Literal["colocated", "separate"] = "colocated"
+    rollout_gpus: int | None = None  # of separate pools; None: half
+    gpus: int | None = None  # of all pools, where a placement says how many; None: the cluster's
+    staleness: float = 0.0
+    partial: bool = False
+    tp: int = 1
+    cp: int | None = None  # None: the smallest with which a micro-batch fits
+    pp: int = 1
+    ep: int = 1
+    dp_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"
+    shard: int = 0  # consecutive data-parallel ranks that shard parameters, with copies on others; 0: all
+    recompute: Literal["none", "full"] = "full"
+    micro_tokens: int | None = None  # most tokens of a micro-batch on a GPU; None: the longest sample, at least 16,384
+    logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens
+    micro_sequences: int | None = None  # responses of each micro-batch; None: as many as micro_tokens holds
+    logprob_sequences: int | None = None  # likewise, of log-probabilities; None: as micro_sequences
+    pads: bool = False  # micro-batches to micro_tokens, as Megatron's pipelines want them all alike
+    logits: LogitsCode = "composed"  # whose code computes log-probabilities
+    reference: bool | None = None  # None: as the algorithm usually has
+    critic: bool | None = None  # None: as the algorithm has
+    reward_model: bool = False  # of the actor's size, on its GPUs
+    old_logprobs: bool = True
+    transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
+    offload: tuple[Offloads, ...] = ()
+    engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.serving_plan.Plan`
+    vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
+    reward_seconds: float = 0.0
+    reward_workers: int = 64
+    fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
+    framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
+    framework_args: tuple[str, ...] = ()  # fields of its configuration
+    force: bool = False  # predict also what does not fit memory
+    steps: int | None = None  # None: 1, or until pools are full and 4 more
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise InputError on a number out of bounds."""
+        for name, quantity in _BOUNDS.items():
+            quantity.check(getattr(self, name), name)
+        for name in _COUNTS:
+            if (number := getattr(self, name)) is not None:
+                quantities.BATCH.check(number, name)
+        quantities.STALENESS.check(self.staleness, "staleness")
+        if self.framework == "megatron" and self.dp_style not in ("zero1", "ddp"):
+            raise InputError(
+                f"--framework megatron trains with the data-parallel styles zero1 and ddp, not {self.dp_style}; add "
+                "--dp-style zero1, or leave out --framework"
+            )
+        if self.framework_args and self.framework is None:
+            raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
+        if self.cut_tail == 1:
+            raise InputError("--cut-tail 1 aborts all responses; use a share below 1")
+        prompts = self.prompts + (self.spare_prompts or 0)
+        responses = math.ceil(prompts * self.samples * (1 + self.staleness))
+        if responses > _MOST_RESPONSES:
+            raise InputError(
+                f"{responses:,} responses at once are more than the {_MOST_RESPONSES:,} that are simulated; use fewer "
+                "--prompts or --samples"
+            )
+        if (self.steps or 1) > _MOST_STEPS:
+            raise InputError(f"{self.steps:,} steps are more than {_MOST_STEPS:,}; use fewer --steps")
+
+
+def request_of(model: str, fields: Mapping[str, Any]) -> RlRequest:
+    """The request with these fields.
+
+    Raises:
+        InputError: one of them is unknown, with the nearest that is known, or out of bounds.
+    """
+    names = {field.name for field in dataclasses.fields(RlRequest)}
+    for name in fields:
+        if name not in names:
+            matches = difflib.get_close_matches(name, sorted(names), 1)
+            raise InputError(
+                f"a post-training job has no {name!r}; " + (f"use {matches[0]}" if matches else "leave it out")
+            )
+    return RlRequest(model=model, **fields)

@@ -1,0 +1,150 @@
+"""The answer to a question: the deployment that is worth most, as often as it is needed, and the next best."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Iterator
+
+from presim.serving.deployments.capacity import Load
+from presim.serving.deployments.demand import Demand
+from presim.serving.deployments.deployment_ranking import Outcome, Ranking, outcome_of
+from presim.serving.deployments.deployment_search import Point
+from presim.serving.deployments.sensitivity import Confirmed, confirmed, with_curve
+
+_NEXT = 2  # plans beside the best that are bisected to their own largest load
+_SHOWN_LOSSES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Deployments with all their units, the best first."""
+
+    best: Confirmed
+    following: Confirmed | None  # the next best
+    units: int
+    spare_units: int  # beyond those that the asked rate needs, so that one may fail
+    losses: tuple[tuple[str, float], ...]  # what is other than in the best, and the share that it serves less
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next best may be the best, as prices of steps are uncertain by 10 %."""
+        if self.following is None:
+            return False
+        best, following = self.best, self.following
+        return following.rates[1] / following.outcome.point.gpus >= best.rates[0] / best.outcome.point.gpus
+
+
+def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
+    """Confirm the best deployments of a ranking; None where none meets the SLO and the demand."""
+    candidates = [confirmed(outcome, load) for outcome in _candidates(ranking, load)]
+
+    def worth(candidate: Confirmed) -> float:
+        return demand.worth(candidate.outcome.point, candidate.outcome.per_gpu, load.output)
+
+    valued = sorted((entry for entry in candidates if entry.outcome.verdict == "meets" and worth(entry)), key=worth)
+    if not valued:
+        return None
+    best = valued.pop()
+    units = _units(best, demand)
+    following = valued.pop() if valued else None
+    return Answer(
+        _multiplied(with_curve(best, load), units),
+        _multiplied(following, _units(following, demand)) if following else None,
+        units,
+        int(demand.rate is not None),
+        tuple(_losses(_simulated(best, ranking), ranking.outcomes)),
+    )
+
+
+def _candidates(ranking: Ranking, load: Load) -> Iterator[Outcome]:
+    """The best, and the plans that may follow it."""
+    best = ranking.best
+    if best is None:
+        return
+    yield best
+    tried = [outcome for outcome in ranking.outcomes if outcome is not best and outcome.trial is not None]
+    following = [outcome for outcome in tried if outcome.verdict == "meets"][:_NEXT]
+    fewer = sorted(
+        (outcome for outcome in tried if outcome.verdict == "fewer"),
+        key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0,
+    )
+    seen = {_proportions(best.point)}
+    for outcome in [*following, *fewer]:
+        if len(seen) > _NEXT or _proportions(outcome.point) in seen:
+            continue
+        seen.add(_proportions(outcome.point))
+        settled = outcome if outcome.verdict == "meets" else outcome_of(outcome.point, load, 0.0)
+        if settled.verdict == "meets":
+            yield settled
+
+
+def _proportions(point: Point) -> tuple[Hashable, ...]:
+    """Equal for 2P2D and 4P4D of the same engines."""
+    common = math.gcd(point.replicas, point.prefill_replicas)
+    prefill = point.prefill.plan if point.prefill else None
+    ratio = point.replicas // common, point.prefill_replicas // common
+    return point.engine.cluster.gpu.id, point.engine.plan, prefill, *ratio
+
+
+def _units(candidate: Confirmed, demand: Demand) -> int:
+    assert candidate.outcome.trial is not None
+    return demand.units(candidate.outcome.point, candidate.outcome.trial.rate)
+
+
+def _multiplied(candidate: Confirmed, units: int) -> Confirmed:
+    """So many of the same deployment, which serve so many times the load."""
+    outcome = candidate.outcome
+    assert outcome.trial is not None
+    point = dataclasses.replace(
+        outcome.point,
+        replicas=outcome.point.replicas * units,
+        prefill_replicas=outcome.point.prefill_replicas * units,
+        tokens_per_s=outcome.point.tokens_per_s * units,
+        gpus=outcome.point.gpus * units,
+    )
+    result = dataclasses.replace(
+        outcome.trial, rate=outcome.trial.rate * units, in_flight=outcome.trial.in_flight * units
+    )
+    slow, fast = candidate.rates
+    return dataclasses.replace(
+        candidate,
+        outcome=dataclasses.replace(outcome, point=point, trial=result),
+        rates=(slow * units, fast * units),
+        queue_rate=candidate.queue_rate * units,
+        curve=tuple(dataclasses.replace(result, rate=result.rate * units) for result in candidate.curve),
+    )
+
+
+def _simulated(candidate: Confirmed, ranking: Ranking) -> Outcome:
+    """The outcome that was confirmed, at the load of the single draw by which all others were judged."""
+    same = (outcome for outcome in ranking.outcomes if outcome.point is candidate.outcome.point)
+    return next((outcome for outcome in same if outcome.verdict == "meets"), candidate.outcome)
+
+
+def _losses(best: Outcome, outcomes: tuple[Outcome, ...]) -> Iterator[tuple[str, float]]:
+    """The least loss for each set of differences from the best, of plans whose largest load is known."""
+    traits = _traits(best.point)
+    losses: dict[str, float] = {}
+    for outcome in outcomes:
+        other = _traits(outcome.point)
+        if outcome.verdict != "meets" or other == traits:
+            continue
+        label = ", ".join(other[name] for name in other if other[name] not in ("", traits[name]))
+        loss = 1 - outcome.per_gpu / best.per_gpu
+        losses[label] = min(loss, losses.get(label, loss))
+    worse = [(label, loss) for label, loss in losses.items() if loss > 0]
+    yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]
+
+
+def _traits(point: Point) -> dict[str, str]:
+    plan = point.engine.plan
+    return {
+        "gpu": point.engine.cluster.gpu.id,
+        "engine": "SGLang" if plan.decides == "sglang" else "vLLM",
+        "kind": "prefill and decode apart" if point.prefill_replicas else "prefill and decode together",
+        "plan": plan.text,
+        "prefill": f"prefill TP{point.prefill.plan.tp}" if point.prefill else "",
+        "ratio": f"{point.prefill_replicas}P{point.replicas}D" if point.prefill_replicas else "",
+        "budget": f"{plan.max_num_batched_tokens} tokens a step",
+    }

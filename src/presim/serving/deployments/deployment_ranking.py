@@ -1,0 +1,202 @@
+"""Which deployment serves most within an SLO: the closed form says where to look, the simulator decides.
+
+Among engines that do both, and among those with prefill and decode apart, plans are simulated in order of their
+estimates, without those whose estimate is below the largest load that was found. Estimates may be off by `_SLACK`, so
+plans that they place outside the SLO by less are simulated, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from presim.errors import reason_of
+from presim.serving.answer.metrics import Slo
+from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
+from presim.serving.deployments.demand import Demand
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.deployment_search import Found, Point, excess
+from presim.serving.deployments.rates import STEADY, sustainable_rate
+from presim.system.interrupts import caught
+
+Say = Callable[[str], object]  # told what is being done
+Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load that another does
+
+# How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_deployment_search.py
+_SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
+_MOST_SIMULATED = 40  # plans of a kind
+_ANY = Demand()
+_NEAREST = 4  # plans that are simulated where no estimate is near the SLO
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A deployment that was simulated."""
+
+    point: Point  # its estimate
+    verdict: Verdict
+    trial: Trial | None  # at its largest load within the SLO; otherwise at a load that misses it
+    output: float  # tokens of a request, in the mean
+    reason: str = ""  # why it could not be simulated
+
+    @property
+    def stay_s(self) -> float:
+        """Seconds of a request in the engines, as estimated."""
+        return (self.point.ttft_ms + self.output * self.point.tpot_ms) / 1e3
+
+    @property
+    def per_gpu(self) -> float:
+        """Output tokens/s per GPU at the load of the trial; 0 without one."""
+        return self.trial.rate * self.output / self.point.gpus if self.trial else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Deployments that were simulated."""
+
+    outcomes: tuple[Outcome, ...]  # those that are worth most first
+    plans: int  # that could have been simulated
+    partial: bool  # a signal ended it before the last simulation
+
+    @property
+    def best(self) -> Outcome | None:
+        """The deployment that is worth most within the SLO: without a demand, the most output tokens/s per GPU."""
+        return next((outcome for outcome in self.outcomes if outcome.verdict == "meets"), None)
+
+    @property
+    def nearest(self) -> Outcome | None:
+        """Where none meets the SLO: the deployment that misses it by least."""
+        tried = [outcome for outcome in self.outcomes if outcome.trial is not None]
+        if self.best is not None or not tried:
+            return None
+        return min(tried, key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0)
+
+
+def rank(search: Found, load: Load, demand: Demand = _ANY, say: Say = str) -> Ranking:
+    """Simulate the deployments that may be worth most, best first. ``say`` is told which one is simulated."""
+    plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
+    outcomes: list[Outcome] = []
+    with caught() as stop:
+        for is_apart in (False, True):
+            kind = [plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart]
+            _contest(kind, load, demand, outcomes, say)
+        if not any(outcome.verdict == "meets" for outcome in outcomes):
+            _reach(plans, load, outcomes)
+    judged = [_judged(outcome, demand) for outcome in outcomes]
+    judged.sort(key=lambda outcome: (outcome.verdict != "meets", -_worth(outcome, demand), -outcome.per_gpu))
+    return Ranking(tuple(judged), len(plans), stop.is_partial)
+
+
+def _worth(outcome: Outcome, demand: Demand) -> float:
+    return demand.worth(outcome.point, outcome.per_gpu, outcome.output)
+
+
+def _judged(outcome: Outcome, demand: Demand) -> Outcome:
+    """An outcome within the SLO that the demand does not allow serves too little."""
+    least = demand.least_per_gpu(outcome.point, 0.0, outcome.output)
+    if outcome.verdict == "meets" and (outcome.per_gpu < least or not _worth(outcome, demand)):
+        return dataclasses.replace(outcome, verdict="fewer")
+    return outcome
+
+
+def plans_of(points: Sequence[Point]) -> list[list[Point]]:
+    """The points of each plan, which differ in their batch."""
+    plans: dict[tuple[int, ...], list[Point]] = {}
+    for point in points:
+        key = id(point.engine), id(point.prefill), point.replicas, point.prefill_replicas
+        plans.setdefault(key, []).append(point)
+    return list(plans.values())
+
+
+def _most(plan: Sequence[Point], slo: Slo, slack: float) -> Point | None:
+    """The point of a plan with the largest estimated load within ``slack`` times the SLO."""
+    within = [point for point in plan if excess(point, slo) <= slack]
+    return max(within, key=lambda point: point.per_gpu, default=None)
+
+
+def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outcomes: list[Outcome], say: Say) -> None:
+    """Append the outcomes of plans of a kind, in order of what their estimates allow."""
+    bounded: list[tuple[float, Point]] = []  # tokens/s per GPU that a plan may reach, and its estimate
+    for plan in plans:
+        slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
+        if (point := _most(plan, load.slo, slack)) is not None:
+            bounded.append((point.per_gpu * slack, _most(plan, load.slo, 1.0) or point))
+
+    def worth(point: Point, per_gpu: float) -> float:
+        return demand.worth(point, per_gpu, load.output)
+
+    # A good first result leaves little to simulate: those that are estimated to meet the SLO come first.
+    bounded.sort(
+        key=lambda entry: (excess(entry[1], load.slo) > 1, -worth(entry[1], entry[1].per_gpu), -entry[1].per_gpu)
+    )
+    best = 0.0
+    for bound, point in bounded[:_MOST_SIMULATED]:
+        least = demand.least_per_gpu(point, best * (1 + PRECISION), load.output)
+        if bound <= least:
+            continue
+        say(f"simulating {point.name}, plan {len(outcomes) + 1}")
+        outcomes.append(outcome_of(point, load, least))
+        if outcomes[-1].verdict == "meets":
+            best = worth(point, outcomes[-1].per_gpu)
+
+
+def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]) -> None:
+    """Append the outcomes of the plans that estimates place nearest to the SLO, unless they have one."""
+    tried = {id(outcome.point.engine) for outcome in outcomes}
+    untried = sorted(
+        (min(plan, key=lambda point: excess(point, load.slo)) for plan in plans if id(plan[0].engine) not in tried),
+        key=lambda point: (excess(point, load.slo), point.prefill_replicas),
+    )
+    for point in untried[:_NEAREST]:
+        outcomes.append(outcome_of(point, load, 0.0, starts_idle=True))
+
+
+def deployment_of(point: Point) -> Deployment:
+    """The engines of a point behind a router."""
+    deployment = Deployment(point.engine, point.replicas, "least-loaded")
+    if point.prefill_replicas:
+        prefill = point.prefill or point.engine
+        return dataclasses.replace(deployment, prefill=prefill, prefill_replicas=point.prefill_replicas)
+    return deployment
+
+
+def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: bool = False) -> Outcome:
+    """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s.
+
+    ``starts_idle``: the search for it starts at the lowest rate, since the SLO is probably missed there already.
+    """
+    stay_s = Outcome(point, "misses", None, load.output).stay_s
+    deployment = deployment_of(point)
+    lowest = IDLE / stay_s
+    guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
+
+    def run(rate: float) -> Trial:
+        return trial(deployment, load, rate, stay_s)
+
+    @functools.cache
+    def grows_from() -> float:
+        return STEADY * (sustainable_rate(deployment, load.workload) or guess)
+
+    try:
+        if load.slo.bounds:
+            result = _within(run, lowest if starts_idle else guess, lowest, least, grows_from)
+        elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
+            result = _within(run, result.rate, lowest, 0.0, grows_from)
+    except Exception as error:  # noqa: BLE001  one deployment must not lose the others
+        return Outcome(point, "misses", None, load.output, reason_of(error))
+    if result.meets:
+        return Outcome(point, "meets" if result.rate >= least else "fewer", result, load.output)
+    return Outcome(point, "fewer" if least else "misses", result, load.output)
+
+
+def _within(
+    run: Callable[[float], Trial], guess: float, lowest: float, least: float, grows_from: Callable[[], float]
+) -> Trial:
+    """The largest rate within the SLO at which no queue grows: near saturation too slowly for a trial to show."""
+    result = largest(run, guess, lowest, least)
+    sustained = grows_from() if result.meets else result.rate
+    if result.rate > sustained:
+        return largest(run, sustained, lowest) if not (reached := run(sustained)).meets else reached
+    return result

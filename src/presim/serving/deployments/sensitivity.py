@@ -1,0 +1,89 @@
+"""How sure an answer is: the same load with other draws, steps that take 10 % more or less, and where queues grow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, largest, trial
+from presim.serving.deployments.deployment_ranking import Outcome, deployment_of
+from presim.serving.deployments.rates import STEADY, sustainable_rate
+
+DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
+DOUBT = 0.1  # of the times of steps
+_STEP = 0.98  # between rates that are tried until the draws meet the SLO
+_MOST_STEPS = 40
+_SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05)  # of the largest rate, for a curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Confirmed:
+    """A deployment at the largest rate at which the SLO is met in the mean of several draws of its load."""
+
+    outcome: Outcome
+    ranges: dict[str, tuple[float, float]]  # of figures over the draws
+    rates: tuple[float, float]  # largest within the SLO if steps take 10 % more, and 10 % less; requests/s
+    queue_rate: float  # requests/s from which on queues grow without end
+    curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
+
+
+def confirmed(outcome: Outcome, load: Load) -> Confirmed:
+    """Lower the rate of an outcome until the mean over the draws meets the SLO, and find its range."""
+    assert outcome.trial is not None
+    deployment, stay_s = deployment_of(outcome.point), outcome.stay_s
+    draws = [load, *(load.redrawn(seed) for seed in range(1, DRAWS))]
+    rate = outcome.trial.rate
+    for _ in range(_MOST_STEPS):
+        trials = [trial(deployment, draw, rate, stay_s, fewest=MOST_REQUESTS) for draw in draws]
+        mean = _mean(trials, load)
+        if mean.meets:
+            break
+        rate *= _STEP
+    settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
+    names = mean.figures
+    ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
+    grows_from = sustainable_rate(deployment, load.workload) or rate
+    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, STEADY * grows_from) for sign in (1, -1))
+    return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), grows_from)
+
+
+def with_curve(candidate: Confirmed, load: Load) -> Confirmed:
+    """With the figures of one draw at several shares of the largest rate."""
+    outcome = candidate.outcome
+    assert outcome.trial is not None
+    deployment, rate = deployment_of(outcome.point), outcome.trial.rate
+    trials = (trial(deployment, load, share * rate, outcome.stay_s) for share in _SHARES)
+    return dataclasses.replace(candidate, curve=tuple(result for result in trials if result.figures))
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    return float(min(values)), float(max(values))
+
+
+def _mean(trials: list[Trial], load: Load) -> Trial:
+    """Figures in the mean over the draws."""
+    if not all(result.figures for result in trials):
+        return next(result for result in trials if not result.figures)
+    figures = {name: float(np.mean([result.figures[name] for result in trials])) for name in trials[0].figures}
+    excess = max(
+        (figures[f"{load.slo.statistics[name]}_{name}_ms"] / bound for name, bound in load.slo.bounds.items()),
+        default=0.0,
+    )
+    judged = sum(result.judged for result in trials)
+    in_flight = float(np.mean([result.in_flight for result in trials]))
+    return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
+
+
+def _rate_of(outcome: Outcome, load: Load, rate: float, device: float, steady_rate: float) -> float:
+    """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
+    deployment = deployment_of(outcome.point)
+    sustained = steady_rate / device
+    if not load.slo.bounds:
+        return sustained
+
+    def run(tried: float) -> Trial:
+        return trial(deployment, load, tried, outcome.stay_s, device=device)
+
+    result = largest(run, rate / device, 0.1 / outcome.stay_s)
+    return min(result.rate, sustained) if result.meets else 0.0

@@ -1,0 +1,289 @@
+"""Memory of an engine: whether the model fits, and the number of KV-cache blocks, computed as vLLM does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from presim.composition.models.decoder_layers import Dense, FeedForward, Latent, Layer, Weight
+from presim.composition.models.description import Model
+from presim.errors import InputError, MisfitError
+from presim.hardware import Cluster, Gpu
+from presim.hardware import constants as calibration
+from presim.serving.drafting import drafter
+from presim.serving.engine_versions import has_other_core, numbers_of
+from presim.serving.engines.engine import Tiers
+from presim.serving.kv.kv_groups import Pool
+from presim.serving.kv.pools import pool_of, state_bytes
+from presim.serving.kv.startup import asked_length
+from presim.serving.serving_plan import WEIGHT_BYTES, Plan, Weights, stage_ends
+from presim.serving.steps.lora import adapter_bytes
+from presim.units import GIB
+
+# Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces. vLLM calls it "non-torch"
+# memory; its logs on H100s show 0.1 to 0.3 GiB on one GPU and 1 to 2 GiB with NCCL. Round values, uncertain.
+_BESIDE_ALONE = int(0.25 * GIB)
+_BESIDE_GROUP = int(1.25 * GIB)
+_INDEXER_LOGITS = 512 << 20  # vLLM 0.33's VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+_SPARSE_TOKENS = 5  # its sparse_mla_prefill_workspace_factor: so many times max_model_len tokens are unpacked at once
+_GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
+_GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+# Bytes of a logit at the peak of the profiling run: in 16 and 32 bits and as a probability. From 0.8 to 0.16 it is also
+# sorted with its index: 38.4 to 38.9 bytes in seven logs of four vocabularies (llm-d's profiles of 0.11 on H100s). Its
+# kernel without a sort came in February 2026 (vLLM's pull request 33538), FlashInfer's by default later (40376).
+_LOGIT_BYTES, _SORTED_LOGIT_BYTES, _SORTING = 10, 38.6, ((0, 8), (0, 17))
+_MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes on the fullest GPU."""
+
+    total: int
+    allowed: int  # gpu_memory_utilization times total memory
+    weights: int
+    activations: int
+    reserved: int  # driver context, communication buffers, CUDA graphs
+    pool: Pool
+    blocks: int  # pages of the pool
+    uncounted: int = 0  # of `reserved`: what is outside of `allowed`, as the engine counts
+
+    @property
+    def block(self) -> int:
+        """Bytes of one page."""
+        return self.pool.page_bytes
+
+    def tokens(self, longest: int) -> int:
+        """Tokens that the engine's log says its cache holds, with requests of ``longest`` tokens at most."""
+        return self.pool.tokens(self.blocks, longest)
+
+    @property
+    def cache(self) -> int:
+        """Bytes of the KV cache."""
+        return self.blocks * self.block
+
+
+def weight_bytes(model: Model, plan: Plan) -> int:
+    """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
+    return max(
+        _stage_bytes(model, plan, first, end) for first, end in stage_ends(model.layers, plan.pp)
+    ) + _drafter_bytes(model, plan)
+
+
+def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
+    layers = model.counts(first, end)
+    held_bytes = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
+    is_first, is_last = first == 0, end == model.layers
+    for weight in model.outside:
+        is_here = (
+            is_last if weight.part == "head" else is_first or (weight.part == "embedding" and model.tied and is_last)
+        )
+        held_bytes += 2 * weight.elements / _ranks(weight, plan) if is_here else 0
+    return int(held_bytes) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
+
+
+def _layer_bytes(layer: Layer, plan: Plan) -> float:
+    held_bytes = sum(
+        weight.elements * _padding(weight, layer, plan) * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan)
+        for weight in layer.weights
+    )
+    return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
+
+
+def _padding(weight: Weight, layer: Layer, plan: Plan) -> float:
+    """By which vLLM's kernels for MXFP4 make experts wider than they are."""
+    experts = layer.experts
+    if weight.part != "experts" or experts is None or plan.kernels != "vllm" or _type(weight, plan) != "mxfp4":
+        return 1.0
+    return -(-experts.hidden // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE / experts.hidden
+
+
+def _type(weight: Weight, plan: Plan) -> Weights:
+    if weight.part not in ("mixer", "dense", "shared", "experts"):
+        return weight.stored if plan.as_published else "bf16"
+    if plan.as_published:
+        return weight.stored
+    return plan.of_experts if weight.part == "experts" else plan.weights
+
+
+# Projections of latent attention and of its indexer that every rank has whole (vLLM 0.33's ReplicatedLinear)
+_REPLICATED = ("q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "wq_b", "wk", "weights_proj", "kv_proj")
+
+
+def _ranks(weight: Weight, plan: Plan) -> int:
+    """Ranks that divide a weight."""
+    if weight.part == "experts":
+        return plan.tp * plan.dp
+    if weight.part in ("router", "small", "beside"):
+        return 1
+    return 1 if weight.name.removesuffix(".weight").rpartition(".")[2] in _REPLICATED else plan.tp
+
+
+def _drafter_bytes(model: Model, plan: Plan) -> int:
+    """Weights of the drafter; its embedding and logits are the model's unless it is a model of its own."""
+    proposes = _drafter(model, plan)
+    if proposes is None:
+        return 0
+    drafter_plan = dataclasses.replace(plan, drafting=None, pp=1, max_loras=0)
+    if plan.drafting is not None and plan.drafting.model is None:
+        proposes = msgspec.structs.replace(proposes, outside=())
+    return weight_bytes(proposes, drafter_plan)
+
+
+def _absorbed_bytes(mixer: Latent, plan: Plan) -> int:
+    """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
+    if plan.weights == "bf16" or mixer.expanded:
+        return 0
+    return 2 * mixer.heads // plan.tp * (mixer.nope + mixer.value) * mixer.rank
+
+
+def _drafter(model: Model, plan: Plan) -> Model | None:
+    return drafter(model, plan.drafting) if plan.drafting else None
+
+
+def activation_bytes(model: Model, plan: Plan) -> int:
+    """Peak activation bytes of vLLM's profiling run: of max_num_batched_tokens in one layer, or in the sampler."""
+    tokens = plan.max_num_batched_tokens
+    widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
+    layer = tokens * (4 * model.hidden + widest * 1.5) * 2
+    logits = plan.max_num_seqs * model.vocabulary * _logit_bytes(plan)
+    return int(max(layer, logits)) + _sparse_workspace(model, plan)
+
+
+def _logit_bytes(plan: Plan) -> float:
+    """Bytes of each logit of max_num_seqs sequences at the sampler's peak, by the engine's version."""
+    if plan.kernels != "vllm" or plan.engine_version is None:
+        return _LOGIT_BYTES
+    first, end = _SORTING
+    return _SORTED_LOGIT_BYTES if first <= numbers_of(plan.engine_version) < end else _LOGIT_BYTES
+
+
+def _widest(part: FeedForward, plan: Plan) -> float:
+    """Elements of a token between the products of a feed-forward."""
+    if isinstance(part, Dense):
+        return (part.matrices - 1) * part.width / plan.tp
+    routed = part.chosen * (2 * part.width / (1 if plan.ep else plan.tp) + part.hidden)
+    return routed / (plan.tp if plan.ep else 1)
+
+
+def _sparse_workspace(model: Model, plan: Plan) -> int:
+    """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
+    if model.latent is None or model.indexer is None:
+        return 0
+    return 2 * _SPARSE_TOKENS * asked_length(model, plan) * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
+
+
+def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+    """The memory plan. Raises MisfitError with suggestions if not even one request fits."""
+    memory_plan = _lay_out(model, plan, gpu)
+    if memory_plan.blocks < 2:
+        raise MisfitError(
+            f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {memory_plan.weights / GIB:.1f} GiB, "
+            f"activations {memory_plan.activations / GIB:.1f}, others "
+            f"{(memory_plan.reserved - memory_plan.uncounted) / GIB:.1f} of "
+            f"{memory_plan.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
+        )
+    return memory_plan
+
+
+def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
+    """Bytes of a GPU for the model and a request of so many tokens, and those beyond what the engine may use."""
+    memory_plan = _lay_out(model, plan, gpu)
+    cache_bytes = (memory_plan.pool.pages(longest) + 1) * memory_plan.block
+    needed_bytes = memory_plan.weights + cache_bytes
+    if plan.kernels != "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        needed_bytes += memory_plan.activations + memory_plan.reserved - memory_plan.uncounted
+    return needed_bytes, needed_bytes - memory_plan.allowed
+
+
+def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+    weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
+    graphs = _GRAPHS if plan.cuda_graphs else 0
+    started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
+    uncounted = _uncounted(plan, gpu, graphs)
+    if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
+        free = allowed - weights
+    else:
+        allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
+        free = allowed - weights - activations - (started + graphs - uncounted)
+    states = state_bytes(model, plan, gpu, free)
+    pages = pool_of(model, plan, gpu)
+    blocks = plan.num_gpu_blocks
+    if blocks is None:
+        blocks = max((free - states) // pages.page_bytes, 0)
+    reserved = started + graphs + states
+    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, reserved, pages, blocks, uncounted)
+
+
+def _uncounted(plan: Plan, gpu: Gpu, graphs: int) -> int:
+    """Bytes that vLLM's V1 does not take off its share: the context at its first look, and the graphs of older ones.
+
+    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch.
+    """
+    if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
+        return 0
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _GRAPHS_COUNTED
+    return gpu.context_bytes + (graphs if is_older else 0)
+
+
+_MOST_BLOCKS = 20_000_000
+
+
+def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
+    """Tier sizes of one data-parallel rank in host memory and on disk, with load times per block.
+
+    Each GPU loads its part of a block over its own link; the GPUs of a node share its disks.
+    """
+    if plan.offload is None:
+        return Tiers()
+    room = plan.offload
+    block_bytes = memory.block * plan.tp * plan.pp
+    host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
+    if max(host, disk) > _MOST_BLOCKS:
+        raise InputError(
+            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {_MOST_BLOCKS:,} for simulation; use "
+            "a larger --block-size or less capacity"
+        )
+    host_bytes = room.host_gbps * 1e9 if room.host_gbps else calibration.value("serving.paged_copies") * max(
+        cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
+    )  # fmt: skip
+    return Tiers(
+        host,
+        disk,
+        round(memory.block / host_bytes * 1e9),
+        round(block_bytes / (room.disk_gbps * 1e9) * 1e9),
+        round(calibration.value("serving.tier_latency_ns")),
+    )
+
+
+def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
+    """Suggestions to make the model fit: more ranks, smaller weights, another GPU."""
+    from presim.hardware import catalogue
+
+    options = []
+    for tp in (2, 4, 8):
+        wider = dataclasses.replace(plan, tp=tp)
+        if tp > plan.tp and all(heads % tp == 0 for heads in model.heads) and _lay_out(model, wider, gpu).blocks >= 2:
+            options.append(f"--tp {tp}")
+            break
+    if plan.weights == "bf16" and _lay_out(model, dataclasses.replace(plan, weights="fp8"), gpu).blocks >= 2:
+        options.append("--weights fp8")
+    if (
+        plan.weights != "fp4"
+        and gpu.peak("fp4")
+        and _lay_out(model, dataclasses.replace(plan, weights="fp4"), gpu).blocks >= 2
+    ):
+        options.append("--weights fp4")
+    for name in ("h200", "b200", "b300"):
+        other = catalogue.gpu(name)
+        if other.memory_bytes > gpu.memory_bytes and _lay_out(model, plan, other).blocks >= 2:
+            options.append(f"--gpu {name}")
+            break
+    if not options:
+        tp = next((tp for tp in (8, 4, 2) if all(heads % tp == 0 for heads in model.heads)), 1)
+        for pp in (2, 4, 8, 16):
+            if _lay_out(model, dataclasses.replace(plan, tp=tp, pp=pp), gpu).blocks >= 2:
+                return f"Use --tp {tp} --pp {pp}"
+    return "Options that fit: " + ", or ".join(options) if options else "Use a smaller model, or more and larger GPUs"

@@ -1,0 +1,107 @@
+"""A pipeline that is extended equals the one that runs with so many stages, or is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presim.composition.replan.replan_stages import with_stages
+from presim.errors import InputError
+from presim.trace.schema import Kind, Trace
+from support.pipelines import Pipeline
+from support.replanned import calls, faults, live_blocks
+
+
+def assert_equal(trace: Trace, other: Trace) -> None:
+    assert trace.manifest.groups == other.manifest.groups
+    assert (trace.manifest.rank, trace.manifest.world_size) == (other.manifest.rank, other.manifest.world_size)
+    assert not faults(trace)
+    assert live_blocks(trace) == live_blocks(other)
+    for step in range(len(other.steps())):
+        assert calls(trace, step) == calls(other, step)
+
+
+@settings(max_examples=20)
+@given(st.integers(4, 6), st.integers(1, 5), st.integers(2, 5))
+def test_an_extended_pipeline_is_the_one_with_so_many_stages(stages: int, added: int, later: int) -> None:
+    """Call for call with what each refers to, in all stages; the same blocks are live after each step."""
+    pipeline = Pipeline(stages, stages + later)
+    extended, represented, sentences = with_stages(pipeline.traces(), stages + added, pipeline.represented())
+    wanted = Pipeline(stages + added, stages + later + 2 * added)
+    assert represented == wanted.represented()
+    assert f"Extended from {stages} to {stages + added} pipeline stages" in sentences[0]
+    for trace, other in zip(extended, wanted.traces(), strict=True):
+        assert_equal(trace, other)
+
+
+def test_fewer_micro_batches_than_the_schedule_needs_to_repeat_are_run_as_they_are() -> None:
+    pipeline = Pipeline(4, 9)
+    extended, _, _ = with_stages(pipeline.traces(), 8, {}, 10)
+    for trace, other in zip(extended, Pipeline(8, 10).traces(), strict=True):
+        assert_equal(trace, other)
+
+
+def test_roots_of_the_last_stage_stay_there() -> None:
+    extended, _, _ = with_stages(Pipeline(4, 8, is_sync_rooted=True).traces(), 6, {})
+    for trace, other in zip(extended, Pipeline(6, 12, is_sync_rooted=True).traces(), strict=True):
+        assert_equal(trace, other)
+
+
+def test_the_number_that_was_captured_leaves_the_job_as_it_is() -> None:
+    traces = Pipeline(4, 8).traces()
+    extended, represented, sentences = with_stages(traces, 4, {0: [1]})
+    assert (extended, represented, sentences) == (traces, {0: [1]}, [])
+
+
+def test_memory_is_that_of_the_passes_ahead() -> None:
+    """The second stage of eight holds seven activations where that of four holds three."""
+    second = [with_stages(Pipeline(4, 9).traces(), stages, {})[0][1] for stages in (4, 8)]
+    assert [_most_live(trace, 65536) for trace in second] == [3, 7]
+
+
+def _most_live(trace: Trace, size: int) -> int:
+    live, most = 0, 0
+    for kind, value in zip(trace.columns["kind"].tolist(), trace.columns["value"].tolist()):
+        live += (value == size) * ((kind == Kind.ALLOC) - (kind == Kind.FREE))
+        most = max(most, live)
+    return most
+
+
+REFUSALS = [
+    (Pipeline(3, 8).traces(), 6, None, "the job was captured with 3 pipeline stages, and the first, the last and two"),
+    (Pipeline(6, 9).traces(), 4, None, "the job was captured with 6 pipeline stages and cannot be cut to 4; choose at"),
+    (
+        Pipeline(4, 9).traces()[:3],
+        6,
+        None,
+        "the job has 4 stages, and the capture has ranks of stages 0, 1, 2; capture",
+    ),
+    (Pipeline(4, 9).traces(), 12, 11, "12 stages under 1F1B take at least as many micro-batches, and the step would"),
+    (Pipeline(4, 9, odd_stage=2).traces(), 6, None, "the third stage does WORK attention (entry 209) where the second"),
+    (
+        Pipeline(1, 9).traces(),
+        6,
+        None,
+        "no ranks of this job send each other messages as stages of a pipeline do, so it",
+    ),
+    (
+        Pipeline(4, 8, is_forward_first=True).traces(),
+        6,
+        None,
+        "the passes of step 0 of rank 2 are not those of a 1F1B schedule: no forward",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("traces", "stages", "micro_batches", "message"), REFUSALS, ids=[row[3][:40] for row in REFUSALS]
+)
+def test_what_shows_no_law_is_refused(
+    traces: Sequence[Trace], stages: int, micro_batches: int | None, message: str
+) -> None:
+    with pytest.raises(InputError) as refusal:
+        with_stages(traces, stages, {}, micro_batches)
+    assert str(refusal.value).startswith(message)

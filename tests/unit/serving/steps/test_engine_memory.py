@@ -1,0 +1,69 @@
+"""Memory as start-up logs of vLLM state it: weights, the peak of the profiling run, and what is left for the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from presim.errors import MisfitError
+from presim.hardware import catalogue
+from presim.serving.defaults import with_defaults
+from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Weights
+from presim.serving.steps.engine_memory import MemoryPlan, lay_out
+from presim.serving.weight_types import typed
+from presim.units import GIB
+
+# llm-d's memory profiles of vLLM 0.11 on H100s at 0.9: GiB of weights, activations and cache on one GPU.
+OF_0_11: list[tuple[str, int, Weights | None, float, float, float]] = [
+    ("openai/gpt-oss-20b", 1, None, 13.47, 7.38, 50.28),
+    ("llama3-8b", 1, None, 14.99, 4.76, 51.38),
+    ("llama3-70b", 2, "fp8", 33.88, 4.84, 32.00),
+    ("qwen3-0.6b", 1, None, 1.12, 5.56, 64.45),
+    ("qwen3-32b", 1, None, 61.03, 5.64, 4.45),
+    ("qwen3-32b", 2, None, 30.59, 5.64, 34.49),
+]
+
+
+def memory_of(word: str, weights: Weights | None = None, **fields: Any) -> MemoryPlan:
+    model, gpu = find(word), catalogue.gpu("h100-sxm")
+    return lay_out(model, typed(with_defaults(fields, model, gpu), model, weights, None), gpu)
+
+
+@pytest.mark.parametrize(("word", "tp", "weights", "weights_gib", "peak_gib", "cache_gib"), OF_0_11)
+def test_memory_is_that_of_start_up_logs_of_0_11(
+    word: str, tp: int, weights: Weights | None, weights_gib: float, peak_gib: float, cache_gib: float
+) -> None:
+    memory = memory_of(word, weights, tp=tp, max_model_len=16000, gpu_memory_utilization=0.9, engine_version="0.11.0")
+    assert memory.weights / GIB == pytest.approx(weights_gib, rel=0.01)
+    assert memory.activations / GIB == pytest.approx(peak_gib, rel=0.03)
+    assert memory.cache / GIB == pytest.approx(cache_gib, rel=0.03)
+
+
+def test_gpt_oss_120b_fits_an_h100_only_with_a_larger_share() -> None:
+    """The logs of 0.11 leave 3.33 GiB at 0.95; at 0.9 the weights and the sampler's peak alone exceed the share."""
+    limits = {"max_model_len": 16000, "engine_version": "0.11.0"}
+    assert memory_of("openai/gpt-oss-120b", gpu_memory_utilization=0.95, **limits).cache / GIB == pytest.approx(
+        3.3, 0.1
+    )
+    with pytest.raises(MisfitError, match=r"weights 64\.5 GiB, activations 7\.4, others 0\.2 of 71\.3 GiB"):
+        memory_of("openai/gpt-oss-120b", gpu_memory_utilization=0.9, **limits)
+
+
+def test_tokens_of_the_newest_engine_are_those_of_its_log() -> None:
+    """A log of October 2026: Llama 3.1 8B, defaults, 460,496 tokens in 56.21 GiB."""
+    memory = memory_of("llama3-8b")
+    assert memory.cache / GIB == pytest.approx(56.21, rel=0.01)
+    assert memory.blocks * 16 == pytest.approx(460_496, rel=0.01)
+
+
+@pytest.mark.parametrize(("version", "peak_gib"), [("0.6", 1.22), ("0.8", 4.72), ("0.16", 4.72), ("0.17", 1.22)])
+def test_the_sampler_sorted_in_some_versions(version: str, peak_gib: float) -> None:
+    assert memory_of("llama3-8b", engine_version=version).activations / GIB == pytest.approx(peak_gib, abs=0.01)
+
+
+def test_what_is_counted_adds_up_to_the_share() -> None:
+    memory = memory_of("llama3-8b")
+    counted = memory.weights + memory.activations + memory.reserved - memory.uncounted + memory.cache
+    assert 0 <= memory.allowed - counted < memory.block
