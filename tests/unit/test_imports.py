@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "composition.graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     "composition.passes": {
         "presim.composition.graph",
-        *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "routing", "routing_policy")),
+        *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "even_routing", "routing_policy")),
     },
     # Blocks of an extended trace are given addresses by the allocator's own rules.
     "composition.replan": {"presim.trace", "presim.composition.allocator"},
@@ -90,7 +90,7 @@ MAY_IMPORT = {
         "presim.result",
     },
     "sources": {
-        *(f"presim.{part}" for part in ("trace", "hardware", "engine.options", "evaluation.options")),
+        *(f"presim.{part}" for part in ("trace", "hardware", "engine.simulation_options", "evaluation.options")),
         "presim.capture.reading",
         "presim.report.chakra",  # the format that it writes
     },
@@ -113,7 +113,10 @@ MAY_IMPORT = {
         *(f"presim.{part}" for part in ("analysis", "result", "evaluation", "sources", "serving", "post_training")),
     },
     "planner": {
-        *(f"presim.{part}" for part in ("trace", "hardware", "composition", "cost", "engine.options", "evaluation")),
+        *(
+            f"presim.{part}"
+            for part in ("trace", "hardware", "composition", "cost", "engine.simulation_options", "evaluation")
+        ),
         "presim.capture.launchers.launch_command",
         "presim.report.rendering",
         "presim.report.screen",
@@ -152,7 +155,10 @@ MAY_IMPORT = {
     },
     # Asks by the verbs' own options, and shows what they answer.
     "app": {
-        *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
+        *(
+            f"presim.{part}"
+            for part in ("trace", "hardware", "composition", "serving.model_lookup", "result", "planner")
+        ),
         *(f"presim.{part}" for part in ("report", "cli", "evaluation.options", "verbs.simulate")),
         "presim.verbs.prepare",
         "presim.post_training.rl_answer",

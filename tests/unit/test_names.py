@@ -1,4 +1,4 @@
-"""Variables and arguments are named by what they hold, not by pronouns or participles; modules have names of their own."""
+"""Variables and arguments are named by what they hold, not by pronouns or participles; each module has its own name."""
 
 from __future__ import annotations
 
