@@ -39,8 +39,8 @@ _OTHER_LAYOUT = 0.5
 # cuDNN's attention over whole tensors takes other times (validation/results/operators-attention.md).
 _STANDS_IN = ("blackwell", "cudnn")
 # Shortest kernels of layers in these tables: shorter ones were rounded to a microsecond and are not fitted
-# (cost/measured/importers/layer_tables.py). Corrections of longer ones make additions of 1.5 us on an H100 twice as long as
-# measured (validation/results/serving-h100.md).
+# (cost/measured/importers/layer_tables.py). Corrections of longer ones make additions of 1.5 us on an H100 twice as
+# long as measured (validation/results/serving-h100.md).
 _SHORTEST_NS = {"vidur": 5000.0, "frontier": 5000.0}
 _BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # prefixes of class names
 _CLOCK_DOUBT = 0.5  # share of the extra time by a busy GPU's lower clocks (docs/decisions/sustained-clocks.md)
