@@ -115,7 +115,7 @@ def loop_rates() -> list[tuple[str, str]]:
 
     def run() -> None:
         state = initial_state(program)
-        compiled_run()(loop.Program(**program.columns), loop.State(**state))  # type: ignore[arg-type]  # arrays
+        compiled_run()(loop.Program(**program.columns), loop.LoopState(**state))  # type: ignore[arg-type]  # arrays
 
     whole = best_of(5, lambda: simulate(large, compiled=True))
     with_memory = best_of(5, lambda: simulate(usual, compiled=True))

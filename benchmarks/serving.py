@@ -16,7 +16,7 @@ from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Scaling,
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
@@ -49,7 +49,7 @@ def main() -> None:
     arrival = np.cumsum(rng.exponential(6e7, count)).astype(np.int64)
     one = make("one", arrival, rng.integers(100, 2000, count), rng.integers(50, 400, count))
     timed("one engine", one, Fleet((engine,)))
-    llama = build(find("llama3-70b"), Plan(tp=8), choose_cluster(gpu="h100-sxm", world_size=8))
+    llama = build(find("llama3-70b"), ServingPlan(tp=8), choose_cluster(gpu="h100-sxm", world_size=8))
     prompts = np.minimum(rng.lognormal(8.7, 1.0, 1000).astype(np.int64) + 16, 100_000)
     pieces = prompts // 512
     chains = rng.integers(0, 200, 1000)

@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from presim.app.server import application
-from presim.app.state import State
+from presim.app.state import AppState
 from presim.cli import main as command_line
 from presim.system.localhost import listening_socket
 
@@ -31,7 +31,7 @@ SHOWN = "!!document.querySelector('[data-ready={}]')"
 def main() -> None:
     """Predicts a plan in a temporary project and takes the pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        state, listening = State(Path(folder)), listening_socket(0, "--port")
+        state, listening = AppState(Path(folder)), listening_socket(0, "--port")
         os.chdir(folder)
         state.project.write_command("llama3-8b", WORDS.split())
         command_line.run([*WORDS.split(), "-q"])

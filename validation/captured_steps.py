@@ -20,14 +20,14 @@ import numpy as np
 from presim.cli.script import sentences
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import config_of, from_config
-from presim.serving.serving_plan import Plan, Weights
-from presim.serving.steps.captured_step_times import Check, Sample, check, checks, with_captured
+from presim.serving.serving_plan import ServingPlan, Weights
+from presim.serving.steps.captured_step_times import CapturedBatch, Sample, check, checks, with_captured
 from presim.serving.steps.times import build
 from presim.system.files import write_file
 from presim.verbs.capture_steps import captured_steps
 
 
-def section(model: str, plan: Plan, gpu: str) -> str:
+def section(model: str, plan: ServingPlan, gpu: str) -> str:
     """A model's batches as a table, and the errors in a sentence."""
     config, name = config_of(model)
     engine = build(from_config(config, name), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
@@ -56,7 +56,7 @@ def section(model: str, plan: Plan, gpu: str) -> str:
     )
 
 
-def row(mine: Check, theirs: Check) -> str:
+def row(mine: CapturedBatch, theirs: CapturedBatch) -> str:
     """A batch: times in ms, errors against the captured device time."""
     sample = mine.sample
     host = (sample.prepare_ns, sample.launch_ns, sample.finish_ns)
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     with sentences():
-        plan = Plan(
+        plan = ServingPlan(
             tp=options.tp,
             expert_weights=options.expert_weights,
             max_model_len=options.max_model_len,

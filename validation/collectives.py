@@ -22,7 +22,7 @@ import public_datasets
 from presim import hardware
 from presim.cli.script import sentences
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measurements import Point
+from presim.cost.collectives.measurements import CollectiveMeasurement
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.price import Price
 from presim.errors import InputError
@@ -63,7 +63,7 @@ count, too.
 _GOOD = 0.1
 
 
-def points_of(case: tables.Case) -> Point:
+def points_of(case: tables.Case) -> CollectiveMeasurement:
     """A case as a point of a fit, on a cluster of its GPU's default nodes."""
     (work,) = case.signatures
     assert isinstance(work, Collective)
@@ -71,12 +71,12 @@ def points_of(case: tables.Case) -> Point:
     node = hardware.node(gpu.default_node)
     fabric = hardware.fabric(case.fabric or node.default_fabric)
     cluster = hardware.Cluster(gpu, node, fabric, -(-case.ranks // case.per_node), case.per_node)
-    return Point(work, tuple(range(case.ranks)), cluster, case.seconds, f"{case.source}|{case.kind}")
+    return CollectiveMeasurement(work, tuple(range(case.ranks)), cluster, case.seconds, f"{case.source}|{case.kind}")
 
 
-def logs(cases: Sequence[tables.Case]) -> dict[tuple[str, str, str, int], list[Point]]:
+def logs(cases: Sequence[tables.Case]) -> dict[tuple[str, str, str, int], list[CollectiveMeasurement]]:
     """Points by log (source, GPU, kind with place, ranks), ordered by size."""
-    found: dict[tuple[str, str, str, int], list[Point]] = collections.defaultdict(list)
+    found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]] = collections.defaultdict(list)
     for case in cases:
         if all(isinstance(signature, Collective) for signature in case.signatures):
             found[case.source, case.gpu, case.kind, case.ranks].append(points_of(case))
@@ -86,9 +86,9 @@ def logs(cases: Sequence[tables.Case]) -> dict[tuple[str, str, str, int], list[P
     return dict(sorted(found.items()))
 
 
-def statistical(found: dict[tuple[str, str, str, int], list[Point]]) -> dict[str, Statistical]:
+def statistical(found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]]) -> dict[str, Statistical]:
     """The statistical model by GPU, fitted to every second size."""
-    by_gpu: dict[str, list[Point]] = collections.defaultdict(list)
+    by_gpu: dict[str, list[CollectiveMeasurement]] = collections.defaultdict(list)
     for (_, gpu, _, _), points in found.items():
         by_gpu[gpu].extend(points[::2])
     models = {}
@@ -100,12 +100,14 @@ def statistical(found: dict[tuple[str, str, str, int], list[Point]]) -> dict[str
     return models
 
 
-def good(found: dict[tuple[str, str, str, int], list[Point]]) -> int:
+def good(found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]]) -> int:
     """Number of logs with a median error of at most 10 %."""
     return sum(float(np.median(np.abs(_errors(_prices(held), held)))) <= _GOOD for held in map(_held, found.values()))
 
 
-def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str, Statistical]) -> Iterator[str]:
+def lines(
+    found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]], models: dict[str, Statistical]
+) -> Iterator[str]:
     """The lines of the table."""
     yield "| log | GPU | collective | GPUs | sizes | median | p90 | bias | within | statistical: median |"
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
@@ -121,9 +123,9 @@ def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str,
         yield f"| {source} | {gpu} | {kind} | {ranks} | {len(held)} | {figures} | {inside:.0%} | {second} |"
 
 
-def summary(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[str]:
+def summary(found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]]) -> Iterator[str]:
     """Errors by kind of collective and number of nodes, over all sizes."""
-    by_span: dict[tuple[int, str], list[Point]] = collections.defaultdict(list)
+    by_span: dict[tuple[int, str], list[CollectiveMeasurement]] = collections.defaultdict(list)
     for points in found.values():
         for point in points:
             by_span[point.cluster.nodes, point.collective.kind].append(point)
@@ -136,24 +138,24 @@ def summary(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[str
         yield f"| {nodes} | {kind} | {len(points)} | {figures} | {_inside(prices, points):.0%} |"
 
 
-def _held(points: Sequence[Point]) -> Sequence[Point]:
+def _held(points: Sequence[CollectiveMeasurement]) -> Sequence[CollectiveMeasurement]:
     """The sizes that no fit here has used."""
     return points[1::2] or points
 
 
-def _prices(points: Sequence[Point]) -> list[Price]:
+def _prices(points: Sequence[CollectiveMeasurement]) -> list[Price]:
     return [Hierarchical().alone(point.collective, _everyone(point), point.cluster) for point in points]
 
 
-def _everyone(point: Point) -> Group:
+def _everyone(point: CollectiveMeasurement) -> Group:
     return Group("all", point.ranks, len(point.ranks))
 
 
-def _errors(prices: Sequence[Price], points: Sequence[Point]) -> np.ndarray:
+def _errors(prices: Sequence[Price], points: Sequence[CollectiveMeasurement]) -> np.ndarray:
     return np.array([price.duration_ns * 1e-9 / point.seconds - 1 for price, point in zip(prices, points, strict=True)])
 
 
-def _inside(prices: Sequence[Price], points: Sequence[Point]) -> float:
+def _inside(prices: Sequence[Price], points: Sequence[CollectiveMeasurement]) -> float:
     errors, widths = _errors(prices, points), np.array([price.uncertainty for price in prices])
     return float(np.mean(np.abs(1 / (1 + errors) - 1) <= widths))
 

@@ -20,11 +20,11 @@ from typing import Any
 from presim.cli.script import sentences
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments import deployment_ranking
-from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, Load, load_of, trial
-from presim.serving.deployments.deployment_search import Found, Point, Space, excess, search
+from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, OfferedLoad, load_of, trial
+from presim.serving.deployments.deployment_search import DeploymentPoint, Found, Space, excess, search
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.serving.model_lookup import find
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.system.files import check_writable, decode_json, read_bytes, write_file
 
 BEHIND = 1.05  # of the best's tokens/s per GPU: no other plan may serve as much
@@ -46,11 +46,11 @@ class Question:
         """In a cell of a table."""
         return f"{self.model}, {self.gpus} {self.gpu}, {self.prompt:,} in, {self.output} out, {self.slo}"
 
-    def asked(self) -> tuple[Found, Load]:
+    def asked(self) -> tuple[Found, OfferedLoad]:
         """The estimated plans, and the load."""
         slo = slo_of(self.slo.split())
         space = Space((self.gpu,), budgets=(8192,), most_gpus=self.gpus)
-        workload = generate(Recipe(MOST_REQUESTS, Lengths(self.prompt), Lengths(self.output), rate=1.0))
+        workload = generate(WorkloadRecipe(MOST_REQUESTS, Lengths(self.prompt), Lengths(self.output), rate=1.0))
         return search(find(self.model), space, self.prompt, self.output, slo), load_of(workload, slo)
 
 
@@ -107,7 +107,7 @@ def row_of(question: Question) -> dict[str, Any]:
     }
 
 
-def _serves(point: Point, load: Load, per_gpu: float | None) -> bool:
+def _serves(point: DeploymentPoint, load: OfferedLoad, per_gpu: float | None) -> bool:
     """Whether a plan meets the SLO at so many tokens/s per GPU, and sustains them; None: at the lowest load.
 
     A plan may meet it at a load from which it would not recover: a burst beyond the largest CUDA graph slows its steps.

@@ -25,16 +25,16 @@ from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import slo_of
-from presim.serving.deployments.capacity import MOST_REQUESTS, Load, load_of
+from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, load_of
 from presim.serving.deployments.deployment_ranking import outcome_of
-from presim.serving.deployments.deployment_search import Point, Space
+from presim.serving.deployments.deployment_search import DeploymentPoint, Space
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Cache, Plan
+from presim.serving.serving_plan import Cache, ServingPlan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.system.files import check_writable, decode_json, read_bytes, write_file
-from presim.verbs.deploy import Question, decide
+from presim.verbs.deploy import DeploymentQuestion, decide
 
 _SYSTEMS = {"h100-sxm": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "a100-80gb-sxm": "a100_sxm", "l40s": "l40s"}
 _NAMES = {"meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B"}  # of the same config in aiconfigurator's package
@@ -88,9 +88,9 @@ QUESTIONS = (
 )
 
 
-def load_for(asked: Asked) -> Load:
+def load_for(asked: Asked) -> OfferedLoad:
     """Requests of fixed lengths at random times, and limits of means."""
-    recipe = Recipe(MOST_REQUESTS, Lengths(asked.prompt), Lengths(asked.output), rate=1.0)
+    recipe = WorkloadRecipe(MOST_REQUESTS, Lengths(asked.prompt), Lengths(asked.output), rate=1.0)
     return load_of(generate(recipe), slo_of([f"ttft:{asked.ttft}@mean", f"tpot:{asked.tpot}@mean"]))
 
 
@@ -102,7 +102,7 @@ def row_of(asked: Asked, program: str) -> dict[str, Any]:
     cache: Cache = "fp8" if find(asked.model).checkpoint.method else "bf16"  # as aiconfigurator takes it by itself
     space = Space((asked.gpu,), weights=(None,), caches=(cache,), most_gpus=asked.gpus)
     try:
-        decision = decide(Question(asked.model, space, load))
+        decision = decide(DeploymentQuestion(asked.model, space, load))
         best = decision.document["best"]
         row["presim"] = {"plan": best["deployment"], "judged": best["tokens_per_s_per_gpu"]} if best else {"none": True}
     except PresimError as error:
@@ -112,7 +112,7 @@ def row_of(asked: Asked, program: str) -> dict[str, Any]:
     return row
 
 
-def _of_other(asked: Asked, load: Load, program: str) -> dict[str, Any]:
+def _of_other(asked: Asked, load: OfferedLoad, program: str) -> dict[str, Any]:
     before = os.times()
     try:
         plans = _recommended(asked, program)
@@ -167,7 +167,7 @@ def _recommended(asked: Asked, program: str) -> list[dict[str, str]]:
         return [plan for table in tables for plan in list(csv.DictReader(table.read_text().splitlines()))[:1]]
 
 
-def _point(plan: dict[str, str], asked: Asked) -> Point:
+def _point(plan: dict[str, str], asked: Asked) -> DeploymentPoint:
     """A plan of aiconfigurator's as presim's, with the limits of the files that it writes."""
     is_apart = "(p)tp" in plan
     first, then = ("(p)", "(d)") if is_apart else ("", "")
@@ -175,7 +175,7 @@ def _point(plan: dict[str, str], asked: Asked) -> Point:
 
     def engine(mark: str) -> Any:
         batch = int(float(plan[f"{mark}bs"]))
-        fields = Plan(
+        fields = ServingPlan(
             tp=int(plan[f"{mark}tp"]),
             pp=int(plan[f"{mark}pp"]),
             dp=int(plan[f"{mark}dp"]) if model.experts else 1,
@@ -195,7 +195,7 @@ def _point(plan: dict[str, str], asked: Asked) -> Point:
     gpus = decode.plan.gpus * replicas + (prefill.plan.gpus * prefills if prefill else 0)
     tokens = float(plan["tokens/s/gpu"]) * gpus
     times = float(plan["ttft"]), float(plan["tpot"])
-    return Point(decode, 1, replicas, prefills, *times, tokens, gpus, asked.output, prefill)
+    return DeploymentPoint(decode, 1, replicas, prefills, *times, tokens, gpus, asked.output, prefill)
 
 
 def page(rows: list[dict[str, Any]], date: str) -> str:

@@ -24,7 +24,7 @@ from collectives import logs
 from presim.cli.script import sentences
 from presim.cost.collective_logs.fit_collectives import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
 from presim.system.files import check_writable, write_file
 from presim.trace.schema import Group
 
@@ -75,9 +75,11 @@ class Held:
         )
 
 
-def held_out(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[Held]:
+def held_out(found: dict[tuple[str, str, str, int], list[CollectiveMeasurement]]) -> Iterator[Held]:
     """The largest logs of every source, with predictions from a fit to the smaller ones."""
-    parts: dict[tuple[str, str, bool], dict[tuple[str, int], list[Point]]] = collections.defaultdict(dict)
+    parts: dict[tuple[str, str, bool], dict[tuple[str, int], list[CollectiveMeasurement]]] = collections.defaultdict(
+        dict
+    )
     for (source, gpu, kind, ranks), points in found.items():
         thinned = points[:: max(len(points) // _SIZES, 1)]
         parts[source, gpu, "between" in kind][kind, ranks] = thinned
@@ -98,13 +100,13 @@ def held_out(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[He
             yield Held(source, gpu, kind, seen, ranks, tuple(errors), tuple(large), shipped)
 
 
-def _fitted(points: Sequence[Point], *, is_between: bool) -> Fitted:
+def _fitted(points: Sequence[CollectiveMeasurement], *, is_between: bool) -> Fitted:
     if is_between:
         return fit(points, fabric=FABRIC)
     return fit(points, link=(*LINK, *SWITCH) if points[0].cluster.node.reduces_in_network else LINK)
 
 
-def _errors(points: Sequence[Point], fitted: Fitted | None) -> list[float]:
+def _errors(points: Sequence[CollectiveMeasurement], fitted: Fitted | None) -> list[float]:
     errors = []
     for point in points:
         constants = (

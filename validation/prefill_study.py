@@ -18,8 +18,8 @@ from presim.cli.script import sentences
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import find
 from presim.serving.prompts.prefill import Prefilled, of_batch
-from presim.serving.prompts.prompt_times import Prices
-from presim.serving.serving_plan import Plan, Weights
+from presim.serving.prompts.prompt_times import PromptTimes
+from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.workloads.generate import Lengths
 from presim.system.files import check_writable, write_file
 
@@ -44,7 +44,7 @@ def planned(ranks: int, tp: int, weights: Weights) -> dict[str, list[Prefilled]]
     }
     longest = max(sum(batch) for batches in drawn.values() for batch in batches)
     cluster = choose_cluster(gpu=GPU, world_size=ranks * tp)
-    prices = Prices(find(MODEL), Plan(tp=tp, weights=weights), cluster, ranks, longest)
+    prices = PromptTimes(find(MODEL), ServingPlan(tp=tp, weights=weights), cluster, ranks, longest)
     return {name: [of_batch(prices, batch) for batch in batches] for name, batches in drawn.items()}
 
 

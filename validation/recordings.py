@@ -13,7 +13,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.studies.validation.oracle import OracleSplit, split_error
 from presim.system.files import check_writable, write_file
 
@@ -59,7 +59,7 @@ def main() -> None:
     for path in paths:
         gpu = next((gpu for word, gpu in gpus.items() if word in str(path)), None)
         try:
-            lines.append(row(path, split_error([path], Request(gpu=gpu))))
+            lines.append(row(path, split_error([path], SourceRequest(gpu=gpu))))
         except InputError as error:
             refused.append(f"- {path.parent.name}/{path.name}: {str(error).replace(str(options.folder), '…')}")
     if not lines:

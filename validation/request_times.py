@@ -24,7 +24,7 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
@@ -38,13 +38,13 @@ class Run:
     """A published run: requests.jsonl of a commit, and the KV blocks of one rank in meta.json."""
 
     model: str
-    plan: Plan
+    plan: ServingPlan
     source: str
     blocks: int
     blocks_from: str
 
 
-_PLAN = Plan(max_num_seqs=128, max_num_batched_tokens=2048)
+_PLAN = ServingPlan(max_num_seqs=128, max_num_batched_tokens=2048)
 RUNS = {
     "llama-3.1-8b": Run("llama3.1-8b", _PLAN, "vLLM 0.19, 5daddb21a", 35_913, "vLLM 0.28, 0acc21b27"),
     "qwen3-32b": Run(

@@ -9,8 +9,8 @@ from presim import hardware
 from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measured import Measured, Row
-from presim.cost.collectives.measurements import Point
+from presim.cost.collectives.measured import CollectiveRow, Measured
+from presim.cost.collectives.measurements import CollectiveMeasurement
 from presim.cost.collectives.network_model import NetworkModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.learned.learned_estimator import LearnedEstimator
@@ -24,7 +24,7 @@ from presim.trace.schema import Group
 from presim.trace.signatures import Copy, Elementwise, Gemm, Signature
 
 
-def _slow_points() -> list[Point]:
+def _slow_points() -> list[CollectiveMeasurement]:
     """What the slowest cluster of the suite would measure."""
     cluster = hardware.choose_cluster(gpu="a40", nodes=16)
     points = []
@@ -33,7 +33,7 @@ def _slow_points() -> list[Point]:
             for power in range(8, 36, 2):
                 work = Collective(kind, 1 << power, "float32", 0)
                 price = Hierarchical().alone(work, Group("g", tuple(range(count)), count), cluster)
-                points.append(Point(work, tuple(range(count)), cluster, price.duration_ns * 1e-9, kind))
+                points.append(CollectiveMeasurement(work, tuple(range(count)), cluster, price.duration_ns * 1e-9, kind))
     return points
 
 
@@ -46,7 +46,7 @@ def _statistical() -> Statistical:
 def _measured() -> Measured:
     """Eight times as slow, so that no placement's wires are beaten."""
     return Measured(
-        Row(point.collective.kind, len(point.ranks), nodes, point.collective.bytes, point.seconds * 8e6)
+        CollectiveRow(point.collective.kind, len(point.ranks), nodes, point.collective.bytes, point.seconds * 8e6)
         for point in _slow_points()
         for nodes in (1, 2, 4, 8, 16)
     )

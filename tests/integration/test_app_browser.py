@@ -19,7 +19,7 @@ import uvicorn
 from presim.app.guard import Tokens
 from presim.app.questions import QUESTIONS
 from presim.app.server import application
-from presim.app.state import State
+from presim.app.state import AppState
 from presim.cli import main
 from presim.report import json
 from presim.system.files import decode_json
@@ -67,7 +67,7 @@ PAGES = {  # address: what is there when it is drawn
 }
 
 
-def served(state: State) -> Iterator[str]:
+def served(state: AppState) -> Iterator[str]:
     listening = listening_socket(0, "--port")
     server = uvicorn.Server(
         uvicorn.Config(application(state, TOKEN), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
@@ -84,7 +84,7 @@ def served(state: State) -> Iterator[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results as the command line writes them, beside their commands."""
     path = tmp_path_factory.mktemp("project")
-    state = State(path)
+    state = AppState(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         for name, words in RESULTS.items():
@@ -96,12 +96,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    yield from served(State(folder))
+    yield from served(AppState(folder))
 
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[str]:
-    yield from served(State(tmp_path))
+    yield from served(AppState(tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +354,7 @@ def test_a_walk_from_an_empty_project_to_the_same_bytes_on_the_command_line(
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             assert [main.run(words.split()) for words in before] == [0] * len(before)
-    for address in served(State(project)):
+    for address in served(AppState(project)):
         browser.resize(1280)
         browser.open(address, "light", ready("project"))
         browser.value(f"document.querySelector('a[href=\"#/ask/{question}\"]').click()")

@@ -14,7 +14,7 @@ from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.serving.engines.engine import Role
 from presim.serving.launching.arguments import arguments
 from presim.serving.launching.checkpoint_source import CheckpointSource
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
@@ -44,7 +44,7 @@ parser.parse_args(sys.argv[1:])
 
 @pytest.mark.parametrize("role", ["any", "prefill", "decode"])
 def test_sglang_knows_the_arguments_that_deployments_start_it_with(role: Role) -> None:
-    plan = Plan(2, dp=2, ep=True, kernels="sglang", weights="fp8", cache="fp8", max_model_len=4096)
+    plan = ServingPlan(2, dp=2, ep=True, kernels="sglang", weights="fp8", cache="fp8", max_model_len=4096)
     plan = dataclasses.replace(plan, async_scheduling=False, prefix_caching=False)
     source = CheckpointSource("some/model", is_path=False, quantization="fp8")
     ended = subprocess.run(

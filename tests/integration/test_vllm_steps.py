@@ -11,19 +11,19 @@ import pytest
 
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import config_of, from_config
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.captured_step_times import CapturedSteps, with_captured
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 from presim.verbs.capture_steps import capture_request, capture_steps, stage_cluster
 from presim.verbs.step_times import read_captured
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
-PLAN = Plan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
+PLAN = ServingPlan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
 
 
 def captured(
-    folder: Path, name: str, plan: Plan, gpu: str = "h100-sxm", **changes: Any
-) -> tuple[Engine, CapturedSteps]:
+    folder: Path, name: str, plan: ServingPlan, gpu: str = "h100-sxm", **changes: Any
+) -> tuple[PricedEngine, CapturedSteps]:
     """A known model with other keys in its config, captured."""
     config = {**config_of(name)[0], **changes}
     engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
@@ -67,7 +67,7 @@ def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     ids=["experts", "in FP8", "in INT4", "in MXFP4", "whole experts on two ranks", "latent attention"],
 )
 def test_each_sequence_reads_the_weights_of_its_experts(
-    tmp_path: Path, name: str, plan: Plan, changes: dict[str, Any]
+    tmp_path: Path, name: str, plan: ServingPlan, changes: dict[str, Any]
 ) -> None:
     """Two layers: eight sequences read those of 52 of 128 experts, or 57 of 256, where one reads those of 8 (or 4)."""
     engine, found = captured(tmp_path, name, plan, num_hidden_layers=2, **changes)

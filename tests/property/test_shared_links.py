@@ -19,7 +19,7 @@ from presim.engine.simulate import simulate_job
 from presim.engine.simulation_options import Options
 from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
-from presim.hardware.network.sharing import Load, shared_seconds
+from presim.hardware.network.sharing import LinkTraffic, shared_seconds
 from presim.trace.signatures import Collective, Signature
 from support.long_cases import examples
 
@@ -123,6 +123,6 @@ def _paces(
             for link, count in zip(flows.paths.links, flows.paths.flows_per_Bpns):
                 carried[link] = min(count * flows.bytes, alone)  # of a link of 1 byte a ns
         slowed.append(1 + drag / SCALE)
-        loads.append(Load(carried, flows.bytes if flows else 1, alone * slowed[-1]))
+        loads.append(LinkTraffic(carried, flows.bytes if flows else 1, alone * slowed[-1]))
     took = shared_seconds(np.ones(LINKS), loads)
     return [slow * took_s / load.alone_s for slow, took_s, load in zip(slowed, took, loads, strict=True)]

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from presim.studies.validation.cases import CannotBuildError, Case
-from presim.studies.validation.runs import Run
+from presim.studies.validation.runs import ValidationRun
 
 REASON = "this provider builds no case"
 
@@ -21,7 +21,7 @@ class KillingProvider:
     folder: Path  # remembers which cases have killed
     sources_of_tests: Collection[str] = ()
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         """Kill this process, or say that the case cannot be built."""
         marker = self.folder / case.id
         if case.text("killed") == "always" or (case.text("killed") == "once" and not marker.exists()):

@@ -11,8 +11,8 @@ from presim.composition.plan import Plan
 from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.build import Built
 from presim.post_training.curves import Curve
-from presim.post_training.rl_job import Batch, Placement, RlJob, Trainer
-from presim.post_training.rl_phases import Prices
+from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer
+from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.role_memory import PhaseMemory
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
@@ -20,14 +20,14 @@ from presim.result import Memory
 from presim.result.memory import MemoryTimeline
 from presim.serving.defaults import with_defaults
 from presim.serving.model_lookup import find
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 from presim.serving.workloads.generate import Lengths
 
 _GIB = 1 << 30
 
 
 @functools.cache
-def engine(sequences: int = 16) -> Engine:
+def engine(sequences: int = 16) -> PricedEngine:
     """An engine of one GPU for a small model, with room for so many sequences."""
     model = find("qwen3-0.6b")
     cluster = choose_cluster(gpu="h100-sxm", world_size=1)
@@ -44,7 +44,7 @@ def job(
     return RlJob(
         "qwen3-0.6b",
         choose_cluster(gpu="h100-sxm", world_size=4),
-        Batch(
+        SampleBatch(
             prompts,
             samples,
             Lengths(64),
@@ -62,13 +62,13 @@ def job(
     )
 
 
-def prices(token_s: float = 1e-5, *, sync_s: float = 0.25, **fields: Any) -> Prices:
+def prices(token_s: float = 1e-5, *, sync_s: float = 0.25, **fields: Any) -> PhasePrices:
     """Training that takes so many seconds a token, a quarter of it forward."""
     grid = np.array([256.0, 4096.0])
     update, forward = (Curve(grid, grid * token_s * share, np.zeros(2)) for share in (0.75, 0.25))
     fill = Curve(grid, np.zeros(2), np.zeros(2))
     training = TrainingPrices(Plan(sequence=4096), 2, update, forward, fill, 0.05, 500.0, memory(), ())
-    return Prices(training, WeightSync(sync_s / 2, sync_s / 4, sync_s / 4, _GIB), **fields)
+    return PhasePrices(training, WeightSync(sync_s / 2, sync_s / 4, sync_s / 4, _GIB), **fields)
 
 
 def memory() -> Memory:

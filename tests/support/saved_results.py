@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.cli import main
-from presim.composition.capture_comparison import Agreement, Difference, Figure, Turn
+from presim.composition.capture_comparison import Agreement, ComparedFigure, Difference, Turn
 from presim.composition.graph import graph_files as graphs
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Parameter, Segment, Value, ValueOrigin
 from presim.planner import matrix, study
 from presim.planner.answer import matrix_page, search_table
-from presim.planner.matrix import Matrix, Run
+from presim.planner.matrix import ClusterRun, Matrix
 from presim.planner.objectives import OBJECTIVES, Work
 from presim.planner.run_search import answer
 from presim.planner.search_request import SearchRequest
@@ -139,7 +139,11 @@ def _files(folder: Path) -> dict[str, Path]:
 def _graph() -> OperatorGraph:
     product = Node("aten::mm", "lm_head", (Operand(0, 0, "bfloat16", 1), Operand(1, 1, "bfloat16", 2)),
                    (Operand(2, 2, "bfloat16", 3),))  # fmt: skip
-    values = (Value(Origin.INPUT, 64, "x"), Value(Origin.PARAMETER, 64, "lm_head.weight"), Value(Origin.OWN, 64))
+    values = (
+        Value(ValueOrigin.INPUT, 64, "x"),
+        Value(ValueOrigin.PARAMETER, 64, "lm_head.weight"),
+        Value(ValueOrigin.OWN, 64),
+    )
     shapes = ((4, 8), (8, 4), (4, 4), (8, 1))
     parameters = (Parameter("lm_head.weight", (8, 4), "bfloat16"),)
     return OperatorGraph("m", "Model", (Segment("", False, values, (product,)),), shapes, parameters)
@@ -148,10 +152,10 @@ def _graph() -> OperatorGraph:
 def _matrix(folder: Path) -> Sample:
     """Two clusters, of which the smaller cannot run the other's plan."""
     runs = [
-        Run(plan_of=0, on=0, step_time_s=2.0, value=2.0, loss=0.0),
-        Run(plan_of=0, on=1, words="does not fit"),
-        Run(plan_of=1, on=0, step_time_s=2.5, value=2.5, loss=0.25),
-        Run(plan_of=1, on=1, step_time_s=4.0, value=4.0, loss=0.0),
+        ClusterRun(plan_of=0, on=0, step_time_s=2.0, value=2.0, loss=0.0),
+        ClusterRun(plan_of=0, on=1, words="does not fit"),
+        ClusterRun(plan_of=1, on=0, step_time_s=2.5, value=2.5, loss=0.25),
+        ClusterRun(plan_of=1, on=1, step_time_s=4.0, value=4.0, loss=0.0),
     ]
     content = Matrix(
         subject="llama3-8b",
@@ -186,7 +190,10 @@ def _agreement(folder: Path) -> Sample:
     found = Agreement(
         {"product": 12, "attention": 2, "collective": 4},
         (Difference(0, "product", "Gemm m=8 n=8 k=8", 2, 1),),
-        (Figure("step time", "seconds", 0.25, 0.24), Figure("peak reserved", "bytes", float(3 << 30), float(3 << 30))),
+        (
+            ComparedFigure("step time", "seconds", 0.25, 0.24),
+            ComparedFigure("peak reserved", "bytes", float(3 << 30), float(3 << 30)),
+        ),
         (Turn(0, 3, "all_gather", "reduce_scatter"),),
     )
     path = folder / "agreement.json"

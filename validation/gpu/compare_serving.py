@@ -26,7 +26,7 @@ from presim.errors import InputError
 from presim.hardware import choose_cluster
 from presim.serving.kept_bytes import kv_heads as kv_heads_of
 from presim.serving.model_lookup import Model, find
-from presim.serving.serving_plan import Plan, Weights
+from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.steps import mixer_work, stage
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
@@ -103,10 +103,10 @@ def pointwise(shape: Row) -> Works:
     return [Elementwise(read, written, max(read, written) // 2, "bfloat16", operator=kernel)]
 
 
-def model_of(name: str) -> tuple[Model, Plan]:
+def model_of(name: str) -> tuple[Model, ServingPlan]:
     """The model of a composed step, and its split over GPUs."""
     word, tp = _STEPS[name]
-    return find(word), Plan(tp=tp)
+    return find(word), ServingPlan(tp=tp)
 
 
 def step(shape: Row) -> Works:
@@ -196,7 +196,7 @@ class Priced:
         self.pricer = functools.cache(self._pricer)
 
     def _pricer(self, gpu: str) -> Pricer:
-        return Pricer(choose_cluster(gpu=gpu_named(gpu).id), Plan(), Overheads())
+        return Pricer(choose_cluster(gpu=gpu_named(gpu).id), ServingPlan(), Overheads())
 
     def predicted(self, row: Row) -> float:
         """Seconds."""

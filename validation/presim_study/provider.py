@@ -8,7 +8,7 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.studies.validation.cases import Case
-from presim.studies.validation.runs import Run, Settings, UnknownCaseError
+from presim.studies.validation.runs import Settings, UnknownCaseError, ValidationRun
 from presim_study.captures import Captures
 from presim_study.planners import plan
 from presim_study.runs import PlannedRun
@@ -25,7 +25,7 @@ class PublishedRuns:
     captures: Captures
     sources_of_tests: Collection[str] = (NOISY,)
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         """The run of a case.
 
         Raises:

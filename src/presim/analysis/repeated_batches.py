@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown, break_down
 from presim.analysis.time.step_period import find_stretches, repeated_steps
-from presim.analysis.time.steps import Steps, find_steps
+from presim.analysis.time.steps import TraceSteps, find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Trace
@@ -44,7 +44,7 @@ class NotRepeatedError(Exception):
 
 def break_down_ranks(
     priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], repeats: Repeats | None, latency_ns: int
-) -> dict[int, tuple[Steps, Breakdown]]:
+) -> dict[int, tuple[TraceSteps, Breakdown]]:
     """By rank, its steps and the breakdown of the steady one."""
     traces = {rank: priced_trace.trace for rank, priced_trace in priced.items()}
     if repeats is None:

@@ -22,7 +22,7 @@ from presim.analysis.time.operator_times import by_collective, by_family, by_ope
 from presim.analysis.time.phase_times import by_phase
 from presim.analysis.time.step_phases import step_phases
 from presim.analysis.time.step_spread import step_spread, unusual_steps
-from presim.analysis.time.steps import Steps, find_steps
+from presim.analysis.time.steps import TraceSteps, find_steps
 from presim.analysis.time.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
@@ -60,7 +60,7 @@ class _Run:
     priced: PricedTrace
     timeline: Timeline
     device: Device
-    steps: Steps
+    steps: TraceSteps
     parts: Breakdown  # of the steady step
     manifests: Sequence[Manifest]  # of all captured ranks
     reads: list[ReadBack]
@@ -72,14 +72,14 @@ class _Run:
         timeline: Timeline,
         device: Device,
         job: Sequence[Trace],
-        broken_down: tuple[Steps, Breakdown] | None,
+        broken_down: tuple[TraceSteps, Breakdown] | None,
     ) -> _Run:
         steps, parts = broken_down or steady_breakdown(priced.trace, timeline, device.launch_latency_ns)
         manifests = [trace.manifest for trace in job or (priced.trace,)]
         return cls(priced, timeline, device, steps, parts, manifests, read_backs(manifests))
 
 
-def steady_breakdown(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[Steps, Breakdown]:
+def steady_breakdown(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[TraceSteps, Breakdown]:
     """The steps of a rank, and the breakdown of its steady step."""
     steps = find_steps(trace, timeline)
     return steps, break_down(trace, timeline, steps.steady, launch_latency_ns=launch_latency_ns)
@@ -91,7 +91,7 @@ def summarise(
     device: Device,
     job: Sequence[Trace] = (),
     *,
-    broken_down: tuple[Steps, Breakdown] | None = None,
+    broken_down: tuple[TraceSteps, Breakdown] | None = None,
     brief: bool = False,
     memory_trace: Trace | None = None,
 ) -> Result:
@@ -174,7 +174,7 @@ def _with_peak(flops: Flops, device: Device) -> Flops:
     return msgspec.structs.replace(flops, peak_per_s=device.peak_flops.get(flops.dtype))
 
 
-def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
+def _step_time_s(steps: TraceSteps, manifest: Manifest) -> float | None:
     """Time of the steady step; None if nothing ran, or the script failed in its first step."""
     failed = manifest.exit in FAILED
     if not steps.steady.duration_ns or (failed and not steps.counted):
@@ -198,7 +198,7 @@ def _job(manifest: Manifest, device: Device) -> EvaluatedJob:
     )
 
 
-def _first_step_s(steps: Steps, connected: Connecting | None) -> float | None:
+def _first_step_s(steps: TraceSteps, connected: Connecting | None) -> float | None:
     if not steps.counted:
         return None
     return steps.steps[0].duration_ns / 1e9 + (connected.in_first_step_s if connected else 0.0)
@@ -254,7 +254,13 @@ def memory_of(
 
 
 def _memory(
-    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None, *, brief: bool
+    priced: PricedTrace,
+    timeline: Timeline,
+    steps: TraceSteps,
+    device: Device,
+    memory_trace: Trace | None,
+    *,
+    brief: bool,
 ) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu

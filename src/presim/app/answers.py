@@ -10,7 +10,7 @@ from presim.app.figures import Summary
 from presim.app.jobs import State as JobState
 
 
-class Row(msgspec.Struct, frozen=True):
+class ProjectRow(msgspec.Struct, frozen=True):
     """A result in the list of the project."""
 
     name: str
@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
     problem: str = ""  # why it cannot be read
 
 
-class Result(Row, frozen=True, kw_only=True):
+class Result(ProjectRow, frozen=True, kw_only=True):
     """A result with the names of its panes and the values that its question was asked with."""
 
     panes: list[str]
@@ -70,7 +70,7 @@ class Overview(msgspec.Struct, frozen=True):
     questions: list[QuestionLine]
     jobs: list[JobStatus]
     saved_jobs: list[str]
-    results: list[Row]
+    results: list[ProjectRow]
 
 
 class Refusal(msgspec.Struct, frozen=True):

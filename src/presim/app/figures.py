@@ -20,7 +20,7 @@ from presim.studies.saved_results.read_result import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 
-class Figure(msgspec.Struct, frozen=True):
+class KeyFigure(msgspec.Struct, frozen=True):
     """A key figure. Two results are compared by figures of one key."""
 
     key: str
@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True):
     subject: str
     gpu: str
     cluster: str
-    figures: list[Figure]
+    figures: list[KeyFigure]
     warning: str = ""
 
 
@@ -58,10 +58,10 @@ def _of_run(result: Result) -> Summary:
     for key, rate, unit in (("tokens", rates.tokens_per_s, "tokens"), ("samples", rates.samples_per_s, "samples")):
         if rate is not None:
             text = count(rate) if rate >= 1000 else three_digits(rate)
-            figures.append(Figure(key, f"{unit} per second", rate, text, "whole job", 1))
+            figures.append(KeyFigure(key, f"{unit} per second", rate, text, "whole job", 1))
     if result.mfu is not None:
         hfu = f"HFU {percent(result.hfu)}" if result.hfu is not None else ""
-        figures.append(Figure("mfu", "MFU", result.mfu, percent(result.mfu), hfu, 1))
+        figures.append(KeyFigure("mfu", "MFU", result.mfu, percent(result.mfu), hfu, 1))
     if memory.peak_reserved_bytes:
         used_bytes = memory.peak_reserved_bytes + content.outside_allocator_bytes(result)
         verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
@@ -69,23 +69,23 @@ def _of_run(result: Result) -> Summary:
     if result.step_time_s:
         exposed_s = result.time.exposed_communication_s
         share = percent(exposed_s / result.step_time_s)
-        figures.append(Figure("exposed", "exposed communication", exposed_s, seconds(exposed_s), share, -1, "s"))
+        figures.append(KeyFigure("exposed", "exposed communication", exposed_s, seconds(exposed_s), share, -1, "s"))
     warning = ": ".join(content.failure(result) or ()) or (
         "does not fit into the GPU's memory" if memory.fits is False else ""
     )
     return Summary(job.script, job.gpu, f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}", figures, warning)
 
 
-def _step_time(result: Result) -> Figure:
+def _step_time(result: Result) -> KeyFigure:
     if result.step_time_s is None:
-        return Figure("step", "step time", None, "unknown", "no step completed")
+        return KeyFigure("step", "step time", None, "unknown", "no step completed")
     low, high = result.step_time_low_s, result.step_time_high_s
     interval = seconds_range(low, high) if low is not None and high is not None and low < high else ""
-    return Figure("step", "step time", result.step_time_s, seconds(result.step_time_s), interval, -1, "s")
+    return KeyFigure("step", "step time", result.step_time_s, seconds(result.step_time_s), interval, -1, "s")
 
 
-def _memory(used_bytes: int, remark: str = "") -> Figure:
-    return Figure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:.1f} GiB", remark, -1, "GiB")
+def _memory(used_bytes: int, remark: str = "") -> KeyFigure:
+    return KeyFigure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:.1f} GiB", remark, -1, "GiB")
 
 
 _TAIL = "after half of the engines are done"
@@ -105,10 +105,14 @@ def _of_serving(result: ServingResult) -> Summary:
             if served.get(name) is not None:
                 remark, text = _interval(intervals.get(name), " ms"), _ms(served[name])
                 low, high = intervals.get(name) or (None, None)
-                figures.append(Figure(name, f"{label}, {statistic}", served[name], text, remark, -1, "ms", low, high))
+                figures.append(
+                    KeyFigure(name, f"{label}, {statistic}", served[name], text, remark, -1, "ms", low, high)
+                )
     for name, label in _SERVING_RATES:
         if served.get(name) is not None:
-            figures.append(Figure(name, label, served[name], _number(served[name]), _interval(intervals.get(name)), 1))
+            figures.append(
+                KeyFigure(name, label, served[name], _number(served[name]), _interval(intervals.get(name)), 1)
+            )
     figures.append(_rate("per_gpu", "output tokens/s per GPU", document["per_gpu_output_throughput"]))
     if document["sustainable_request_rate"]:
         figures.append(_rate("sustainable", "sustainable requests/s", document["sustainable_request_rate"]))
@@ -116,7 +120,7 @@ def _of_serving(result: ServingResult) -> Summary:
         figures.append(_rate("within_slo", "knee, requests/s", _knee(document), "sustainable within the SLO"))
     money = (document.get("cost") or {}).get("money_per_million_output_tokens")
     if money is not None:
-        figures.append(Figure("money", "price per million output tokens", money, three_digits(money), "", -1))
+        figures.append(KeyFigure("money", "price per million output tokens", money, three_digits(money), "", -1))
     replicas = deployment["replicas"] + deployment["prefill_replicas"]
     engines = f"{replicas} engine{'s' if replicas > 1 else ''} of {deployment['plan']}"
     cluster = f"{deployment['gpus']} x {deployment['gpu']}, {engines}"
@@ -131,8 +135,8 @@ def _knee(document: dict[str, Any]) -> float:
     return float(min(document["largest_request_rate_within_slo"], document["sustainable_request_rate"] or math.inf))
 
 
-def _rate(key: str, label: str, number: float, remark: str = "") -> Figure:
-    return Figure(key, label, number, _number(number), remark, 1)
+def _rate(key: str, label: str, number: float, remark: str = "") -> KeyFigure:
+    return KeyFigure(key, label, number, _number(number), remark, 1)
 
 
 def _of_search(answer: Answer) -> Summary:
@@ -141,7 +145,7 @@ def _of_search(answer: Answer) -> Summary:
         return Summary(answer.subject, "", "", [], "no plan fits" if not answer.best else "")
     best = trial.figures
     figures = [
-        Figure(
+        KeyFigure(
             "step",
             "step time of the best",
             best.step_time_s,
@@ -150,14 +154,14 @@ def _of_search(answer: Answer) -> Summary:
             -1,
         ),
         _memory(best.memory_bytes),
-        Figure("gpus", "GPUs", best.gpus, f"{best.gpus:,}", "", -1),
-        Figure("plans", "plans", len(answer.trials), f"{len(answer.trials):,}", f"{len(answer.best):,} fit"),
+        KeyFigure("gpus", "GPUs", best.gpus, f"{best.gpus:,}", "", -1),
+        KeyFigure("plans", "plans", len(answer.trials), f"{len(answer.trials):,}", f"{len(answer.best):,} fit"),
     ]
     if best.tokens_per_step is not None:
         rate = best.tokens_per_step / best.step_time_s / best.gpus
-        figures.insert(1, Figure("tokens_per_gpu", "tokens/s per GPU", rate, _number(rate), "", 1))
+        figures.insert(1, KeyFigure("tokens_per_gpu", "tokens/s per GPU", rate, _number(rate), "", 1))
     if best.mfu is not None:
-        figures.insert(1, Figure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
+        figures.insert(1, KeyFigure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
     knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]
     plan = ", ".join(f"{name.replace('_', ' ')} {format_value(trial.point[name])}" for name in knobs)
     return Summary(
@@ -177,7 +181,7 @@ def _of_deployments(document: dict[str, Any]) -> Summary:
     ):
         if best.get(key) is not None:
             text = _ms(best[key]) if key.endswith("_ms") else _number(best[key])
-            figures.append(Figure(key, label, best[key], text, "", better))
+            figures.append(KeyFigure(key, label, best[key], text, "", better))
     warning = "" if document["best"] else "no deployment meets the SLO; this is the nearest"
     gpus = dict.fromkeys(_GPU.findall(best.get("deployment", "")))
     return Summary(best.get("deployment", ""), ", ".join(gpus), "", figures, warning)
@@ -186,7 +190,7 @@ def _of_deployments(document: dict[str, Any]) -> Summary:
 def _of_training(projection: Projection) -> Summary:
     days = projection.days
     figures = [
-        Figure(
+        KeyFigure(
             "days",
             "days",
             days.mean,
@@ -194,12 +198,12 @@ def _of_training(projection: Projection) -> Summary:
             f"{three_digits(days.p10)} to {three_digits(days.p90)}",
             -1,
         ),
-        Figure("goodput", "goodput", projection.goodput, percent(projection.goodput), "", 1),
-        Figure("gpu_hours", "GPU hours", projection.gpu_hours, count(projection.gpu_hours), "", -1),
-        Figure("energy", "energy", projection.energy_MWh, f"{three_digits(projection.energy_MWh)} MWh", "", -1),
+        KeyFigure("goodput", "goodput", projection.goodput, percent(projection.goodput), "", 1),
+        KeyFigure("gpu_hours", "GPU hours", projection.gpu_hours, count(projection.gpu_hours), "", -1),
+        KeyFigure("energy", "energy", projection.energy_MWh, f"{three_digits(projection.energy_MWh)} MWh", "", -1),
     ]
     if projection.money is not None:
-        figures.append(Figure("money", "price", projection.money, count(projection.money), "", -1))
+        figures.append(KeyFigure("money", "price", projection.money, count(projection.money), "", -1))
     return Summary(f"{projection.script}, {count(projection.tokens)} tokens", "", projection.cluster, figures)
 
 
@@ -207,18 +211,20 @@ def _of_rl(answer: RlAnswer) -> Summary:
     step = answer.figures
     interval = seconds_range(step.step_time_low_s, step.step_time_high_s)
     figures = [
-        Figure("step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
+        KeyFigure("step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
         _rate("tokens_per_gpu", "trained tokens/s per GPU", step.tokens_per_s_per_gpu),
         _rate("responses", "responses per second", step.responses_per_s),
-        Figure("idle", "engines idle in rollouts", step.rollout_idle_share, percent(step.rollout_idle_share), "", -1),
-        Figure("tail", "tail of the rollouts", step.rollout_tail_s, seconds(step.rollout_tail_s), _TAIL, -1, "s"),
-        Figure("staleness", "staleness", step.mean_staleness, f"{step.mean_staleness:.2f} steps", "mean", -1),
+        KeyFigure(
+            "idle", "engines idle in rollouts", step.rollout_idle_share, percent(step.rollout_idle_share), "", -1
+        ),
+        KeyFigure("tail", "tail of the rollouts", step.rollout_tail_s, seconds(step.rollout_tail_s), _TAIL, -1, "s"),
+        KeyFigure("staleness", "staleness", step.mean_staleness, f"{step.mean_staleness:.2f} steps", "mean", -1),
     ]
     if step.kWh is not None:
-        figures.append(Figure("energy", "energy of a step", step.kWh, f"{three_digits(step.kWh)} kWh", "", -1))
+        figures.append(KeyFigure("energy", "energy of a step", step.kWh, f"{three_digits(step.kWh)} kWh", "", -1))
     if step.money_per_thousand_steps is not None:
         money = step.money_per_thousand_steps
-        figures.append(Figure("money", "price of 1,000 steps", money, three_digits(money), "", -1))
+        figures.append(KeyFigure("money", "price of 1,000 steps", money, three_digits(money), "", -1))
     gpus = sum(pool.gpus for pool in answer.pools)
     cluster = f"{gpus:,} x {answer.gpu}, {answer.placement}"
     return Summary(f"{answer.algorithm} on {answer.model}", answer.gpu, cluster, figures)

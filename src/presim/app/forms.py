@@ -12,7 +12,7 @@ from presim.app.questions import question
 from presim.cli.declared import Declaration, declarations
 
 
-class Group(msgspec.Struct, frozen=True):
+class FieldGroup(msgspec.Struct, frozen=True):
     """Fields of a form under a heading."""
 
     name: str
@@ -25,7 +25,7 @@ class Form(msgspec.Struct, frozen=True):
     name: str
     title: str
     summary: str
-    groups: list[Group]
+    groups: list[FieldGroup]
     other_fields: list[Declaration]
     start: dict[str, str]
     changes: list[dict[str, Any]]
@@ -52,7 +52,8 @@ def form_of(name: str) -> Form:
         if field.name not in subject.omitted
     }
     groups = [
-        Group(title, [declared.pop(field) for field in fields if field in declared]) for title, fields in subject.groups
+        FieldGroup(title, [declared.pop(field) for field in fields if field in declared])
+        for title, fields in subject.groups
     ]
     shown = [dataclasses.asdict(change) for change in subject.changes]
     return Form(

@@ -26,7 +26,7 @@ _REMEDY = "delete it, and ask again"
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class ResultOrigin:
     """Where a result comes from; what is not known is empty."""
 
     command: str = ""
@@ -82,20 +82,20 @@ class Project:
         stamp = f"# presim {presim.__version__}, {moment:%Y-%m-%d %H:%M} UTC"
         write_file(self.path(name, ".sh"), f"#!/bin/sh\n{stamp}\n{words.command(parts)}\n".encode())
 
-    def origin(self, name: str) -> Origin:
+    def origin(self, name: str) -> ResultOrigin:
         """The command, values, version and date of a result; without a script, the date of the file."""
         script = self.path(name, ".sh")
         if not script.is_file():
             result = self.path(name)
             if not result.is_file():
-                return Origin()
+                return ResultOrigin()
             moment = datetime.datetime.fromtimestamp(result.stat().st_mtime, datetime.UTC)
-            return Origin(date=f"{moment:%Y-%m-%d %H:%M} UTC")
+            return ResultOrigin(date=f"{moment:%Y-%m-%d %H:%M} UTC")
         text = read_text(script, _REMEDY)
         command = (text.strip().splitlines() or [""])[-1]
         stamp = _STAMP.search(text)
         question, values = _read_command(command)
-        return Origin(command, question, values, *((stamp[1], stamp[2]) if stamp else ("", "")))
+        return ResultOrigin(command, question, values, *((stamp[1], stamp[2]) if stamp else ("", "")))
 
     def log(self, name: str) -> str:
         """What the command of a result printed; empty if there is no log."""

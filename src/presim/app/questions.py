@@ -20,7 +20,7 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class FormQuestion:
     """A question, its form and its what-if controls."""
 
     name: str  # the verb
@@ -40,7 +40,7 @@ _GPUS = ("a100-80gb-sxm", "h100-sxm", "h200", "b200", "b300", "mi300x")
 _OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
 
 QUESTIONS = (
-    Question(
+    FormQuestion(
         "compose",
         "Predict a plan",
         "Step time, memory and bottlenecks of a training job, from a model and a parallelism plan.",
@@ -66,7 +66,7 @@ QUESTIONS = (
         ("gpu", "sequence"),
         (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
-    Question(
+    FormQuestion(
         "serve",
         "Serve a load",
         "Latency, throughput and memory of a served model under a load of requests.",
@@ -89,7 +89,7 @@ QUESTIONS = (
         ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
-    Question(
+    FormQuestion(
         "search",
         "Find the best plan",
         "The fastest plan of a model that fits, among the values that you allow; every plan is predicted.",
@@ -113,7 +113,7 @@ QUESTIONS = (
         needs=("gpu", "sequence"),
         hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
-    Question(
+    FormQuestion(
         "deploy",
         "Size a deployment",
         "The plan with the most throughput per GPU within your latency limits, simulated request by request.",
@@ -127,7 +127,7 @@ QUESTIONS = (
         omitted=("out", "folder"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
-    Question(
+    FormQuestion(
         "rl",
         "Plan an RL step",
         "Rollouts, log-probabilities, update and weight sync of reinforcement learning, on shared or separate GPUs.",
@@ -157,7 +157,7 @@ QUESTIONS = (
         needs=("gpu", "response"),
         hints=(("words", "Model: a known name, or a Hugging Face id in the local cache."),),
     ),
-    Question(
+    FormQuestion(
         "training",
         "Plan a whole training",
         "Days, GPU hours, energy and price of training on a number of tokens, with failures and checkpoints.",
@@ -171,7 +171,7 @@ QUESTIONS = (
         omitted=("html",),
         hints=(("job", "Result or saved job: a predicted plan of the folder, e.g. compose-1.json."),),
     ),
-    Question(
+    FormQuestion(
         "simulate",
         "Simulate a saved job",
         "A captured, imported or composed job on this or other hardware, with what-if changes.",
@@ -188,7 +188,7 @@ QUESTIONS = (
         omitted=_OUTPUT_FILES,
         hints=(("directory", "Saved job: a folder that presim run, import or compose wrote with --save or --out."),),
     ),
-    Question(
+    FormQuestion(
         "import",
         "Import a profile",
         "A job from the files of PyTorch's profiler, one for each rank: its limits, and what-if changes.",
@@ -203,7 +203,7 @@ QUESTIONS = (
 )
 
 
-def question(name: str) -> Question:
+def question(name: str) -> FormQuestion:
     """A question by name.
 
     Raises:

@@ -27,7 +27,7 @@ from presim.app.api import ADDRESSES, openapi
 from presim.app.bundle import FOREVER, index_page
 from presim.app.events import changes
 from presim.app.guard import Guard, Tokens
-from presim.app.state import State
+from presim.app.state import AppState
 from presim.app.timelines import PREFIX
 from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
@@ -45,7 +45,7 @@ _MOST_BYTES = 64 << 20  # of an uploaded file
 class _Answers:
     """What each address answers. Methods without ``async`` run in threads."""
 
-    def __init__(self, state: State, tokens: Tokens) -> None:
+    def __init__(self, state: AppState, tokens: Tokens) -> None:
         self._state, self._tokens = state, tokens
         self._index = index_page()
 
@@ -118,7 +118,7 @@ class _Answers:
         return self._state.overview(may_change=self._tokens.is_writer(request))
 
 
-def application(state: State, token: str, hosts: Sequence[str] = HOSTS) -> Starlette:
+def application(state: AppState, token: str, hosts: Sequence[str] = HOSTS) -> Starlette:
     """The application of a project; ``token``: what questions must bring; ``hosts``: names that address it."""
     tokens = Tokens(token)
     answers = _Answers(state, tokens)

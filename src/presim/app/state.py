@@ -12,7 +12,7 @@ import msgspec
 
 import presim
 from presim.app import words
-from presim.app.answers import JobLog, JobStatus, Overview, QuestionLine, Result, Row
+from presim.app.answers import JobLog, JobStatus, Overview, ProjectRow, QuestionLine, Result
 from presim.app.figures import Summary, summary_of
 from presim.app.forms import Form, form_of
 from presim.app.jobs import Jobs, ProjectJob
@@ -32,7 +32,7 @@ from presim.studies.saved_results.show_result import page
 from presim.system.files import write_file
 
 
-class State:
+class AppState:
     """The state of an app: nothing but its folder and the processes that it has started."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class State:
         }
         return msgspec.structs.replace(form, suggestions=suggestions)
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> ProjectRow:
         """A result in a line; of a file that cannot be read, why."""
         about = ("", "", "", "")
         try:
@@ -83,8 +83,8 @@ class State:
             about = (origin.question, origin.command, origin.version, origin.date)
             kind, summary = self._summary(name)
         except InputError as error:
-            return Row(name, "", *about, Summary("", "", "", []), str(error))
-        return Row(name, kind, *about, summary)
+            return ProjectRow(name, "", *about, Summary("", "", "", []), str(error))
+        return ProjectRow(name, kind, *about, summary)
 
     def start(self, question_name: str, values: Values) -> JobStatus:
         """Queue the command of a form's values.
@@ -203,10 +203,10 @@ class State:
         return JobStatus(job.name, job.question, command, job.state, job.seconds, job.exit_code, progress)
 
 
-def _unnamed(name: str) -> Row:
+def _unnamed(name: str) -> ProjectRow:
     """The line of a file that no address can name."""
     problem = f"rename {name}.json: the app opens names of letters, digits, dots, - and _, at most {MOST_LETTERS}"
-    return Row(name, "", "", "", "", "", Summary("", "", "", []), problem)
+    return ProjectRow(name, "", "", "", "", "", Summary("", "", "", []), problem)
 
 
 @functools.lru_cache(maxsize=128)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from presim.app import words
 from presim.app.jobs import presim_command
-from presim.app.project import Origin, Project
+from presim.app.project import Project, ResultOrigin
 from presim.app.view.panes import Shown
 from presim.app.view.server import application, refusal
 from presim.app.what_if import last_sentence
@@ -69,7 +69,7 @@ class Timelines:
             return self._open[name][1]
 
 
-def has_timelines(origin: Origin) -> bool:
+def has_timelines(origin: ResultOrigin) -> bool:
     """Whether the command of a result can be asked for the traces that it simulated."""
     return origin.question == "compose"
 

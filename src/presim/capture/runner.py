@@ -22,7 +22,7 @@ import msgspec
 from presim.capture.adapters import extensions, framework_versions
 from presim.capture.script import current_line, multiprocess
 from presim.capture.script.background_load import BackgroundLoad
-from presim.capture.script.control import Control, Outcome
+from presim.capture.script.control import Control, ScriptOutcome
 
 if TYPE_CHECKING:
     from presim.capture.observers import ImportObservers, Observers
@@ -35,7 +35,7 @@ class Runner:
 
     def __init__(self, control: Control) -> None:
         self.control = control
-        self.outcome = Outcome()
+        self.outcome = ScriptOutcome()
         self.observers: Observers | None = None
         self.background = BackgroundLoad()
 

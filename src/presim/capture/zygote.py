@@ -5,7 +5,7 @@ Most of a rank's memory is imported modules. Forks share those pages until they 
 of a socket pair:
 
     zygote   -> launcher   "ready", once, after all imports
-    launcher -> zygote     a `Request` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
+    launcher -> zygote     a `ForkRequest` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
@@ -36,7 +36,7 @@ import msgspec
 
 from presim.capture import runner
 from presim.capture.processes.rank_process import end_with_parent
-from presim.capture.script.control import Request
+from presim.capture.script.control import ForkRequest
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook
 
@@ -114,7 +114,7 @@ def serve(channel: socket.socket, installed: ImportObservers | None = None) -> N
             if process == 0:
                 children.close_siblings()
                 channel.close()
-                _run_rank(zygote, msgspec.json.decode(message, type=Request), (pipe, *output), installed)
+                _run_rank(zygote, msgspec.json.decode(message, type=ForkRequest), (pipe, *output), installed)
             for output_file in output:
                 os.close(output_file)
             if process is None:
@@ -131,7 +131,7 @@ def _fork() -> int | None:
         return None
 
 
-def _run_rank(zygote: int, request: Request, files: tuple[int, ...], installed: ImportObservers | None) -> NoReturn:
+def _run_rank(zygote: int, request: ForkRequest, files: tuple[int, ...], installed: ImportObservers | None) -> NoReturn:
     """Run one rank in the fork."""
     pipe, stdout, stderr = files
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from presim.result.explanation import Explanation
     from presim.result.serving import ServingResult
     from presim.result.training import Projection
-    from presim.studies.calibrate.fit_cluster import Calibration
+    from presim.studies.calibrate.fit_cluster import ClusterCalibration
     from presim.studies.calibrate.parts import Part
     from presim.studies.gate.budget_check import Gate
 
@@ -306,7 +306,7 @@ class CalibrateKeywords(TypedDict, total=False):
 
 def calibrate(
     *run: str | os.PathLike[str], cluster: ClusterOptions, **keywords: Unpack[CalibrateKeywords]
-) -> Calibration:
+) -> ClusterCalibration:
     """A cluster corrected by a run of one's own: its profiles, a log with step times, or the seconds of a step.
 
     ``calibrate("profile.json", cluster=ClusterOptions(gpu="h100-sxm"), trace="job").cluster``.

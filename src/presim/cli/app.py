@@ -46,13 +46,13 @@ def command(folder: str, port: int, host: str | None, token_file: Path | None, o
         raise InputError(f"`presim app` needs {error.name}: pip install 'presim[view]'") from error
     from presim.app.guard import Tokens
     from presim.app.login import allowed_hosts, read_token
-    from presim.app.state import State
+    from presim.app.state import AppState
     from presim.system.files import make_folder
 
     project = Path(folder).resolve()
     make_folder(project)
     token = read_token(host, token_file)
-    state = State(project)
+    state = AppState(project)
     with listening_socket(port, "--port", host or HOSTS[1]) as listening:
         page = f"http://{allowed_hosts(host)[-1] if host else HOSTS[1]}:{listening.getsockname()[1]}/"
         address = f"{page}?token={token}"

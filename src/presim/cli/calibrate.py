@@ -39,8 +39,8 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     from presim.serving import calibrate
     from presim.serving.model_lookup import find
     from presim.serving.serving_options import EngineOptions, EnginesOptions
-    from presim.serving.serving_plan import Plan
-    from presim.serving.steps.times import Engine, build
+    from presim.serving.serving_plan import ServingPlan
+    from presim.serving.steps.times import PricedEngine, build
     from presim.system.files import check_writable
     from presim.verbs.serve import engines_of, plan_of, prefill_plan_of
 
@@ -49,7 +49,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     plan = plan_of(pop_options(EngineOptions, options), shape, choose_cluster(gpu=gpu, world_size=1).gpu)
     plan.check(shape)
 
-    def build_engine(plan: Plan) -> Engine:
+    def build_engine(plan: ServingPlan) -> PricedEngine:
         return build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
 
     engines = pop_options(EnginesOptions, options)

@@ -15,7 +15,7 @@ from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
-    from presim.serving.deployments.capacity import Load
+    from presim.serving.deployments.capacity import OfferedLoad
     from presim.serving.deployments.demand import Demand
     from presim.serving.deployments.deployment_search import Space
 
@@ -95,7 +95,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     from presim.serving.answer import metrics
     from presim.serving.deployments import deployment_page, deployment_record
     from presim.system.files import check_folder, check_writable, write_file
-    from presim.verbs.deploy import Question, decide, write_files
+    from presim.verbs.deploy import DeploymentQuestion, decide, write_files
 
     for name in ("json_file", "csv_file", "html_file"):
         if options[name] is not None and options[name] != "-":
@@ -104,7 +104,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
         check_folder(options["folder"])
     slo = metrics.slo_of([limit for words in options["slo"] for limit in words.split()])
     demand = _demand(options, gpus)
-    question = Question(model, _space(options, gpus), _load(options, slo), demand)
+    question = DeploymentQuestion(model, _space(options, gpus), _load(options, slo), demand)
     with progress(lines=True) as say:
         decision = decide(question, say)
     if options["folder"] is not None and decision.answer is not None:
@@ -161,17 +161,17 @@ def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
     )
 
 
-def _load(options: dict[str, Any], slo: Slo) -> Load:
+def _load(options: dict[str, Any], slo: Slo) -> OfferedLoad:
     """The requests of a simulation; they arrive at 1/s."""
     from presim.errors import InputError
     from presim.serving.deployments.capacity import BLOCK, MOST_REQUESTS, load_of
-    from presim.serving.workloads.generate import Recipe, generate, lengths_of
+    from presim.serving.workloads.generate import WorkloadRecipe, generate, lengths_of
     from presim.serving.workloads.traces import read_trace
 
     lengths = lengths_of(options["prompt"] or "1024"), lengths_of(options["output"] or "256")
     if options["trace"] is None:
         shared = {name: options[name] for name in ("shared_prefix", "groups")}
-        return load_of(generate(Recipe(MOST_REQUESTS, *lengths, rate=1.0, **shared)), slo)
+        return load_of(generate(WorkloadRecipe(MOST_REQUESTS, *lengths, rate=1.0, **shared)), slo)
     if options["prompt"] or options["output"] or options["shared_prefix"]:
         raise InputError("--trace has the lengths of requests: leave out --input, --output and --shared-prefix")
     traced = load_of(read_trace(options["trace"], None), slo, BLOCK)

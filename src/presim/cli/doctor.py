@@ -19,7 +19,7 @@ def command(deep: bool, prepare: bool, **options: Any) -> int:
 
     The exit code is 0 if `presim run` would work here, 1 if not.
     """
-    from presim.capture.setup.doctor import Examination, State, encode, examine, examine_deeply
+    from presim.capture.setup.doctor import CheckState, Examination, encode, examine, examine_deeply
     from presim.capture.setup.machine import inspect_machine
 
     report = Report.pop_from(options)
@@ -28,10 +28,10 @@ def command(deep: bool, prepare: bool, **options: Any) -> int:
 
         compile_loops()
     checks = list(examine(inspect_machine()))
-    works = all(check.state is not State.MISSING for check in checks)
+    works = all(check.state is not CheckState.MISSING for check in checks)
     if deep and works:
         checks.append(examine_deeply())
-        works = checks[-1].state is not State.MISSING
+        works = checks[-1].state is not CheckState.MISSING
     content = Examination(works, checks)
     report.deliver("doctor", content, encode(content))
     return 0 if works else 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presim.composition.models.description import Model
     from presim.hardware import Cluster
     from presim.serving.prompts.prefill import Prefilled
-    from presim.serving.serving_plan import Plan
+    from presim.serving.serving_plan import ServingPlan
 
 
 @click.command("prefill", cls=Verb)
@@ -53,7 +53,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     """
     from presim.hardware.cluster_choice import choose_cluster
     from presim.serving.model_lookup import find
-    from presim.serving.serving_plan import Plan
+    from presim.serving.serving_plan import ServingPlan
     from presim.serving.weight_types import typed
     from presim.system.files import check_writable
 
@@ -61,7 +61,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
         if options[name] not in (None, "-"):
             check_writable(options[name])
     shape = find(model)
-    plan = typed(Plan(tp=options["tp"]), shape, options["weights"], None)
+    plan = typed(ServingPlan(tp=options["tp"]), shape, options["weights"], None)
     plan.check(shape)
     batches = _batches(options)
     world = options["ranks"] * plan.tp
@@ -73,19 +73,19 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
 
 def _plan_prefills(
-    model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
+    model: Model, plan: ServingPlan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
     from presim.cli.progress import progress
     from presim.serving.prompts import prefill, prefill_record
-    from presim.serving.prompts.prompt_times import Prices
+    from presim.serving.prompts.prompt_times import PromptTimes
     from presim.system.budgets import budget_of
 
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
     prompts, budget = sum(map(len, batches)), options["work_budget"]
     prefill.check_work(prompts, options["ranks"], budget_of(budget, "--work-budget") if budget else None)
-    prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
+    prices = PromptTimes(model, plan, cluster, options["ranks"], max(map(sum, batches)))
     planned: list[Prefilled] = []
     refused: list[str] = []
     with caught() as stop, progress(options["json_file"] == "-") as say:

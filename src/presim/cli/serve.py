@@ -61,7 +61,7 @@ def command(model: str, **options: Any) -> int:
     from presim.cli.progress import progress
     from presim.errors import ExitCode
     from presim.serving.answer import metrics, screen, serving_record
-    from presim.serving.answer.token_cost import Prices
+    from presim.serving.answer.token_cost import TokenPrices
     from presim.serving.deployments.prediction import predict
     from presim.serving.serving_options import EngineOptions, FleetOptions, LifeOptions, LoadOptions
     from presim.verbs.serve import deployment_of, workload_of
@@ -74,7 +74,7 @@ def command(model: str, **options: Any) -> int:
     engine, load = pop_options(EngineOptions, options), pop_options(LoadOptions, options)
     fleet, life = pop_options(FleetOptions, options), pop_options(LifeOptions, options)
     slo = metrics.slo_of(fleet.slo, fleet.slo_percentile)
-    prices = Prices(fleet.price_per_gpu_hour, fleet.price_per_kwh)
+    prices = TokenPrices(fleet.price_per_gpu_hour, fleet.price_per_kwh)
     with progress(outputs["quiet"] or fleet.steps == "composed") as say:
         deployment = deployment_of(model, options, engine, fleet, life, say)
     if outputs["listen"] is not None:

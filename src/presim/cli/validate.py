@@ -136,13 +136,13 @@ def _check_subject(table: Path | None, oracle: tuple[Path, ...], job: Path | Non
 
 
 def _oracle(files: tuple[Path, ...], job: Path | None, gpu: str | None, report: Path | None) -> int:
-    from presim.sources.source import Request
+    from presim.sources.source import SourceRequest
     from presim.studies.validation.oracle import render, split_error
     from presim.system.files import check_writable, write_file
 
     if report is not None:
         check_writable(report)
-    text = render(split_error(files, Request(gpu=gpu), job))
+    text = render(split_error(files, SourceRequest(gpu=gpu), job))
     if report is not None:
         write_file(report, f"{text}\n".encode())
     click.echo(text)

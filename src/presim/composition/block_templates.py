@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from presim.composition import communication
 from presim.composition.entry_templates import Rows, Tables, Template
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Segment, ValueOrigin
 from presim.composition.graph.sizes import read
 from presim.composition.graph.works import READS_BACK, Sizes, works
 from presim.composition.host_gaps import HostTimes
 from presim.composition.names import NOTHING, Ints, Names
-from presim.composition.schedule import Do, Key, Run, Schedule, value_key
+from presim.composition.schedule import BlockRun, Do, Key, Schedule, value_key
 from presim.trace.schema import Category, Phase
 
 _DIES, _SAVED = 1, 2  # flags: how an action uses a storage
@@ -97,7 +97,7 @@ class Blocks:
         names_by_action = [self._value_names(action, names) for action in schedule]
         counts = np.array([len(value_names) for value_names in names_by_action], np.int64)
         numbers = np.concatenate(names_by_action) if names_by_action else np.zeros(0, np.int64)
-        micros = np.array([action.micro if isinstance(action, Run) else 0 for action in schedule], np.int64)
+        micros = np.array([action.micro if isinstance(action, BlockRun) else 0 for action in schedule], np.int64)
         numbers = np.where(numbers >= 0, numbers + np.repeat(micros, counts), numbers)
         action_ends = np.cumsum(counts)
         uses = self._uses(schedule, numbers, counts, names, persistent_keys)
@@ -123,19 +123,21 @@ class Blocks:
         entry_by_micro: dict[int, int] = {}
         entry = 0
         for action, template in zip(schedule, templates):
-            if isinstance(action, Run) and not (action.recomputed or action.chunk or self._backward[action.segment]):
+            if isinstance(action, BlockRun) and not (
+                action.recomputed or action.chunk or self._backward[action.segment]
+            ):
                 entry_by_micro.setdefault(action.micro, entry)
             entry += len(template)
         return list(entry_by_micro.values())
 
-    def _value_names(self, action: Run | Do, names: Names) -> Ints:
+    def _value_names(self, action: BlockRun | Do, names: Names) -> Ints:
         """The name of each value or slot; for blocks, in the first micro-batch."""
         if isinstance(action, Do):
             return names.of(action.keys)
         block_key = (action.segment, action.block, action.recomputed, action.chunk)
         value_names = names.of_runs.get(block_key)
         if value_names is None:  # cache the names of values: looking them up was half of the time to compose
-            first = Run(action.segment, action.block, 0, action.recomputed, action.chunk)
+            first = BlockRun(action.segment, action.block, 0, action.recomputed, action.chunk)
             values = range(len(self._graph.segments[action.segment].values))
             value_names = names.of_runs[block_key] = names.of(
                 [value_key(self._graph, first, index) for index in values]
@@ -167,7 +169,7 @@ class Blocks:
         uses: NDArray[np.uint8] = (is_dying * _DIES + is_saved * _SAVED).astype(np.uint8)
         return uses
 
-    def _placed(self, run: Run, uses: NDArray[np.uint8]) -> tuple[Template, str]:
+    def _placed(self, run: BlockRun, uses: NDArray[np.uint8]) -> tuple[Template, str]:
         segment = self._graph.segments[run.segment]
         name = (run.segment, run.recomputed, uses.tobytes())
         if name not in self._templates:
@@ -175,7 +177,7 @@ class Blocks:
             self._templates[name] = self._template(run, segment, dying, saved)
         return self._templates[name], f"{segment.name[:-1]}{segment.first + run.block}" if segment.name else ""
 
-    def _template(self, run: Run, segment: Segment, dying: frozenset[int], saved: frozenset[int]) -> Template:
+    def _template(self, run: BlockRun, segment: Segment, dying: frozenset[int], saved: frozenset[int]) -> Template:
         phase = Phase.BACKWARD if segment.backward else Phase.RECOMPUTE if run.recomputed else Phase.FORWARD
         rows = Rows(self._tables, self._hosts, phase)
         sizes, (first, last) = self._bytes[run.segment], self._used[run.segment]
@@ -202,7 +204,7 @@ class Blocks:
         if end < len(segment.nodes):  # free values whose later uses do not run
             created_values = {index for node_index in range(end) for index in first.get(node_index, ())}
             done = {index for node_index in range(end) for index in last.get(node_index, ())}
-            own_values = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
+            own_values = {index for index, value in enumerate(segment.values) if value.origin is ValueOrigin.OWN}
             for index in sorted(dying - done):
                 if index in created_values or index not in own_values:
                     rows.free(str(index), sizes[index])
@@ -233,7 +235,7 @@ def _first_and_last_use(segment: Segment) -> tuple[dict[int, list[int]], dict[in
     created_by_node: dict[int, list[int]] = {}
     used: dict[int, list[int]] = {}
     for index, node_index in first.items():
-        if segment.values[index].origin is Origin.OWN:
+        if segment.values[index].origin is ValueOrigin.OWN:
             created_by_node.setdefault(node_index, []).append(index)
     for index, node_index in last.items():
         used.setdefault(node_index, []).append(index)
@@ -248,7 +250,7 @@ def needed_again(graph: OperatorGraph, index: int) -> int:
         for other in graph.segments
         if other.twin == index
         for value in other.values
-        if value.origin is Origin.SEGMENT and value.segment == index
+        if value.origin is ValueOrigin.SEGMENT and value.segment == index
     }
     makers = [node_index for node_index, node in enumerate(segment.nodes) if _makes(node, needed_values)]
     return max(makers, default=-1) + 1 if segment.count > 1 or needed_values else len(segment.nodes)

@@ -31,7 +31,7 @@ class Difference(msgspec.Struct, frozen=True):
     composed: int
 
 
-class Figure(msgspec.Struct, frozen=True):
+class ComparedFigure(msgspec.Struct, frozen=True):
     """One figure of both jobs."""
 
     name: str
@@ -59,7 +59,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
     counted: dict[str, int]  # product, attention, collective -> count in the last step of the captured ranks
     differences: tuple[Difference, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[ComparedFigure, ...]
     turns: tuple[Turn, ...] = ()  # at most one of each rank; none: collectives are launched in the same order
     schema: str = "presim-agreement/1"
 
@@ -89,7 +89,9 @@ def _in_order(trace: Trace) -> list[tuple[str, Hashable]]:
     return [description for index in signature_indices if (description := described.get(index)) is not None]
 
 
-def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
+def compare(
+    captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[ComparedFigure] = ()
+) -> Agreement:
     """Compare the ranks that both jobs contain; ``figures``: whole-job figures to report."""
     counted: Counter[str] = Counter()
     differences, turns = list[Difference](), list[Turn]()

@@ -13,7 +13,7 @@ from presim.composition.entry_templates import PRIORITIES, Rows, Tables
 from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.host_gaps import HostTimes, host_times
 from presim.composition.host_memory import HostUse
-from presim.composition.layout import Layout, groups, layout, pair_groups
+from presim.composition.layout import StageGroups, groups, layout, pair_groups
 from presim.composition.names import Names
 from presim.composition.orders import orders
 from presim.composition.own_schedule import parse
@@ -31,7 +31,7 @@ from presim.composition.runtime.pipeline import Pipeline
 from presim.composition.runtime.updates import UPDATES
 from presim.composition.runtime.with_experts import WithExperts
 from presim.composition.runtime.zero1 import Zero1
-from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.stage_placement import stage_ranks
 from presim.composition.template_assembly import Assembled, assemble
 from presim.composition.units import Unit, separate_experts, units
@@ -85,7 +85,7 @@ class Composition:
             whole_again=plan.recompute_whole or plan.data_style == "zero1",
         )
 
-    def trace(self, stage: int, rank_layout: Layout) -> tuple[Assembled, HostUse]:
+    def trace(self, stage: int, rank_layout: StageGroups) -> tuple[Assembled, HostUse]:
         """The trace of the rank that has this stage, and what it keeps in host memory."""
         plan = self.plan
         pipeline = self._pipeline(stage, pair_groups(rank_layout, tied=bool(self.copies)))
@@ -134,7 +134,7 @@ class Composition:
             separate_ends=plan.separate_ends,
         )
 
-    def _runs(self, stage: int, pipeline: Pipeline) -> tuple[list[Run], list[Run]]:
+    def _runs(self, stage: int, pipeline: Pipeline) -> tuple[list[BlockRun], list[BlockRun]]:
         """What the rank of a stage runs: forward in the order of its chunks, backward in the opposite one."""
         rank_stages = [number for number, stage_rank in enumerate(self.stage_ranks) if stage_rank == stage]
         rank_stages.sort(key=pipeline.chunk)
@@ -146,7 +146,7 @@ class Composition:
         ]
         return forward, backward
 
-    def _end(self, held_tensors: list[Held], updates: list[Do], rank_layout: Layout) -> Sequence[Do]:
+    def _end(self, held_tensors: list[Held], updates: list[Do], rank_layout: StageGroups) -> Sequence[Do]:
         """The end of a step: norms of the gradients over their groups, clipping and the update."""
         plan = self.plan
         rank_groups = groups(rank_layout, tied=bool(self.copies))
@@ -181,7 +181,7 @@ class Composition:
         setup = self.blocks.place(at_first, names)
         return setup, [computed, placed_states, updated, second, computed, updated]
 
-    def _local_elements(self, held_units: Sequence[Unit], rank_layout: Layout) -> int:
+    def _local_elements(self, held_units: Sequence[Unit], rank_layout: StageGroups) -> int:
         """Number of parameters that the rank stores."""
         own_copies = len(rank_layout.copies) if self.plan.data_style in ("fsdp2", "hsdp") else 1
         shared = {False: self._sharers(rank_layout), True: max(1, own_copies)}
@@ -194,7 +194,7 @@ class Composition:
         """Groups over which norms of experts' gradients are summed; under DDP copies have the same gradients."""
         return ("experts",) if self.plan.data_style == "ddp" else ("copies", "experts")
 
-    def _tied(self, rank_layout: Layout) -> list[Do]:
+    def _tied(self, rank_layout: StageGroups) -> list[Do]:
         """The gradients of tied parameters are summed over both ends of the pipeline."""
         if not self.copies or rank_layout.rank not in rank_layout.end_ranks:
             return []
@@ -233,7 +233,7 @@ class Composition:
             held_tensors, kind, offload_kind, parameter_element_bytes
         )
 
-    def _data(self, held_units: list[Unit], backward: list[Run], rank_layout: Layout) -> DataParallel:
+    def _data(self, held_units: list[Unit], backward: list[BlockRun], rank_layout: StageGroups) -> DataParallel:
         plan, group = self.plan, self.named["shard" if rank_layout.shard else "data"]
         if plan.data_style in ("ddp", "zero1"):
             flavour = Ddp if plan.data_style == "ddp" else Zero1
@@ -272,17 +272,17 @@ class Composition:
             return ExpertFsdp2(*fsdp_arguments, keep_last=plan.keep_last, experts=shared, has_root=has_root)
         return Fsdp2(*fsdp_arguments, keep_last=plan.keep_last, has_root=has_root)
 
-    def _number(self, rank_layout: Layout) -> int:
+    def _number(self, rank_layout: StageGroups) -> int:
         """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""
         number = rank_layout.pipeline.index(rank_layout.rank)
         return min(number, self.plan.pipeline - 1 - number) if self.plan.order == "dualpipe" else number
 
-    def _sharers(self, rank_layout: Layout) -> int:
+    def _sharers(self, rank_layout: StageGroups) -> int:
         """Number of ranks that share one copy of the parameters."""
         styles = {"fsdp2": len(rank_layout.data), "hsdp": len(rank_layout.shard)}
         return styles.get(self.plan.data_style, 1)
 
-    def _manifest(self, rank_layout: Layout, groups: list[Group], local: int) -> Manifest:
+    def _manifest(self, rank_layout: StageGroups, groups: list[Group], local: int) -> Manifest:
         plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
         samples = plan.micro_batch * self.all_micros
         return Manifest(

@@ -11,7 +11,7 @@ from presim.trace.schema import Group
 _PAIR = "pipeline "  # begins the names of groups of two ranks of the pipeline
 
 
-class Layout(msgspec.Struct, frozen=True):
+class StageGroups(msgspec.Struct, frozen=True):
     """Process groups of the first rank of a pipeline stage.
 
     Rank numbers vary fastest along tensor, then context, data and pipeline, as in Megatron and torchtitan.
@@ -48,7 +48,7 @@ class Layout(msgspec.Struct, frozen=True):
         return tuple(range(self.rank + 1, self.rank + self.world_size // len(self.pipeline)))
 
 
-def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
+def layout(plan: Plan, world_size: int, stage: int = 0) -> StageGroups:
     """Process groups of a stage's first rank."""
     inside = world_size // plan.pipeline  # ranks per stage
     first = stage * inside
@@ -62,7 +62,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
         copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
     pipeline = tuple(range(0, world_size, inside))
     rank_by_stage, partners = stage_placement.stage_ranks(plan), stage_placement.partners(plan)
-    return Layout(
+    return StageGroups(
         world_size,
         first,
         data,
@@ -79,7 +79,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     )
 
 
-def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
+def groups(rank_layout: StageGroups, *, tied: bool = False) -> list[Group]:
     """The groups that the rank communicates in, by name; ``tied``: the pipeline's ends share a parameter."""
     everyone = tuple(range(rank_layout.world_size))
     named = [
@@ -103,7 +103,7 @@ def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
     return [Group(name, ranks, len(ranks)) for name, ranks in named]
 
 
-def pair_groups(rank_layout: Layout, *, tied: bool = False) -> dict[int, int]:
+def pair_groups(rank_layout: StageGroups, *, tied: bool = False) -> dict[int, int]:
     """Number in the pipeline of each rank that the rank exchanges messages with -> index of the group of the two."""
     indices = {}
     all_groups = groups(rank_layout, tied=tied)

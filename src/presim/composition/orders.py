@@ -22,19 +22,27 @@ from presim.composition.pipeline_steps import (
     WAIT,
     WEIGHT,
     Message,
-    Step,
+    PipelineStep,
     rank_of_stage,
 )
 
 
 @functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
-def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0) -> tuple[tuple[Step, ...], ...]:
+def orders(
+    schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0
+) -> tuple[tuple[PipelineStep, ...], ...]:
     """The steps of each rank.
 
     ``left_out``: number of omitted micro-batches, whose messages the last waits also cover.
     """
     if ranks == 1 and chunks == 1:
-        return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
+        return (
+            tuple(
+                step
+                for micro in range(micros)
+                for step in (PipelineStep(FORWARD, 0, micro), PipelineStep(BACKWARD, 0, micro))
+            ),
+        )
     if schedule == "gpipe":
         return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "1f1b":
@@ -63,67 +71,67 @@ def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message,
     return (Message(stage, micro, backward, True),) if has_other else ()
 
 
-def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[Step]:
+def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[PipelineStep]:
     """Start messages; sends and receives together form one exchange."""
     if messages:
         kinds = {message.outgoing for message in messages}
         kind = EXCHANGE if len(kinds) > 1 else SEND if True in kinds else RECEIVE
-        yield Step(kind, messages[0].stage, messages[0].micro, messages)
+        yield PipelineStep(kind, messages[0].stage, messages[0].micro, messages)
         if wait:
-            yield Step(WAIT, messages[0].stage, messages[0].micro, messages)
+            yield PipelineStep(WAIT, messages[0].stage, messages[0].micro, messages)
 
 
-def _gpipe(rank: int, stages: int, micros: int) -> Iterator[Step]:
+def _gpipe(rank: int, stages: int, micros: int) -> Iterator[PipelineStep]:
     for backward in (False, True):
         sent: list[Message] = []
         for micro in range(micros):
             yield from _begin(_received(rank, micro, stages, backward), wait=True)
-            yield Step(BACKWARD if backward else FORWARD, rank, micro)
+            yield PipelineStep(BACKWARD if backward else FORWARD, rank, micro)
             leaving = _sent(rank, micro, stages, backward)
             yield from _begin(leaving, wait=False)
             sent += leaving
         for message in sent:
-            yield Step(WAIT, rank, message.micro, (message,))
+            yield PipelineStep(WAIT, rank, message.micro, (message,))
 
 
-def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[Step]:
+def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[PipelineStep]:
     ahead = min(micros, stages - rank)
     open_: tuple[Message, ...] = ()  # sent, not yet waited for
     for micro in range(ahead):
         yield from _begin(_received(rank, micro, stages, False), wait=True)
-        yield Step(FORWARD, rank, micro)
-        yield from (Step(WAIT, rank, message.micro, (message,)) for message in open_)
+        yield PipelineStep(FORWARD, rank, micro)
+        yield from (PipelineStep(WAIT, rank, message.micro, (message,)) for message in open_)
         open_ = _sent(rank, micro, stages, False) if micro < ahead - 1 else ()
         yield from _begin(open_, wait=False)
     leaving = _sent(rank, ahead - 1, stages, False)
     forward, backward = ahead, 0
     while True:
         yield from _begin((*leaving, *_received(rank, backward, stages, True)), wait=True)
-        yield Step(BACKWARD, rank, backward)
+        yield PipelineStep(BACKWARD, rank, backward)
         leaving = _sent(rank, backward, stages, True)
         backward += 1
         if forward == micros:
             break
         yield from _begin((*leaving, *_received(rank, forward, stages, False)), wait=True)
-        yield Step(FORWARD, rank, forward)
+        yield PipelineStep(FORWARD, rank, forward)
         leaving = _sent(rank, forward, stages, False)
         forward += 1
     yield from _begin(leaving, wait=False)
     for micro in range(backward, micros):
         yield from _begin(_received(rank, micro, stages, True), wait=True)
-        yield Step(BACKWARD, rank, micro)
-        yield from (Step(WAIT, rank, message.micro, (message,)) for message in leaving)
+        yield PipelineStep(BACKWARD, rank, micro)
+        yield from (PipelineStep(WAIT, rank, message.micro, (message,)) for message in leaving)
         leaving = _sent(rank, micro, stages, True)
         yield from _begin(leaving, wait=False)
-    yield from (Step(WAIT, rank, message.micro, (message,)) for message in leaving)
+    yield from (PipelineStep(WAIT, rank, message.micro, (message,)) for message in leaving)
 
 
 def with_messages(
-    passes: Sequence[Sequence[Step | None]],
+    passes: Sequence[Sequence[PipelineStep | None]],
     stages: int,
     rank_with: Callable[[int], int],
     dependencies: Sequence[Dependency] = (),
-) -> tuple[tuple[Step, ...], ...]:
+) -> tuple[tuple[PipelineStep, ...], ...]:
     """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.
 
     ``stages``: those of one direction; stages of the other direction are numbered after them. ``rank_with``: the rank
@@ -133,7 +141,7 @@ def with_messages(
         ValueError: every rank waits for another.
     """
     signals = Dependencies(dependencies, rank_with)
-    found: list[list[Step]] = [[] for _ in passes]
+    found: list[list[PipelineStep]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
     at = [0] * len(passes)
@@ -153,7 +161,7 @@ def with_messages(
             if step.kind != WEIGHT:
                 needed = _received(step.stage, step.micro, stages, backward)
                 if needed and rank_with(needed[0].neighbour) != rank:
-                    found[rank].append(Step(WAIT, step.stage, step.micro, needed))
+                    found[rank].append(PipelineStep(WAIT, step.stage, step.micro, needed))
             found[rank] += [*signals.waits(step), step]
             for message in _sent(step.stage, step.micro, stages, backward) if step.kind != WEIGHT else ():
                 other = rank_with(message.neighbour)
@@ -167,17 +175,17 @@ def with_messages(
         if not progress:
             raise ValueError("deadlock in the schedule: every rank waits for another")
     for rank, messages in enumerate(sent):
-        found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
+        found[rank] += [PipelineStep(WAIT, one.stage, one.micro, (one,)) for one in messages]
     return tuple(map(tuple, found))
 
 
 def _with_all_waits(
-    rank_steps: tuple[tuple[Step, ...], ...],
-    all_passes: list[list[Step | None]],
+    rank_steps: tuple[tuple[PipelineStep, ...], ...],
+    all_passes: list[list[PipelineStep | None]],
     ranks: int,
     stages: int,
     left_out: int,
-) -> tuple[tuple[Step, ...], ...]:
+) -> tuple[tuple[PipelineStep, ...], ...]:
     """End steps with a wait for each message of ``all_passes``; an omitted message maps to the first of its stage."""
     longer = []
     for rank, (steps, passes) in enumerate(zip(rank_steps, all_passes)):
@@ -190,7 +198,7 @@ def _with_all_waits(
         ]
         count = sum(len(step.messages) for step in steps if step.kind == SEND)
         waits = [
-            Step(
+            PipelineStep(
                 WAIT,
                 message.stage,
                 message.micro,
@@ -203,6 +211,6 @@ def _with_all_waits(
     return tuple(longer)
 
 
-def _has_input(step: Step, stages: int, arrivals: set[tuple[int, int, bool]]) -> bool:
+def _has_input(step: PipelineStep, stages: int, arrivals: set[tuple[int, int, bool]]) -> bool:
     backward = step.kind != FORWARD
     return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in arrivals

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from presim.composition.orders import with_messages
 from presim.composition.pass_dependencies import Dependencies, Dependency, Pass, name_of
-from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
+from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, PipelineStep
 from presim.errors import InputError
 
 OWN = "own"
@@ -36,11 +36,11 @@ _SHOWN = 4
 class OwnSchedule:
     """A schedule that was read and is complete."""
 
-    passes: tuple[tuple[Step | None, ...], ...]  # of each rank
+    passes: tuple[tuple[PipelineStep | None, ...], ...]  # of each rank
     stage_ranks: tuple[int, ...]  # where each stage lies
     dependencies: tuple[Dependency, ...]
 
-    def orders(self) -> tuple[tuple[Step, ...], ...]:
+    def orders(self) -> tuple[tuple[PipelineStep, ...], ...]:
         """The steps of each rank, with messages.
 
         Raises:
@@ -101,7 +101,7 @@ def parse(rows: Sequence[str], ranks: int, stages: int, micros: int) -> OwnSched
     return OwnSchedule(passes, placement, dependencies)
 
 
-def _passes(row: str, rank: int, stages: int, micros: int) -> Iterator[Step | None]:
+def _passes(row: str, rank: int, stages: int, micros: int) -> Iterator[PipelineStep | None]:
     for cell in map(str.strip, row.split(",")):
         if not cell:
             yield None
@@ -114,11 +114,11 @@ def _passes(row: str, rank: int, stages: int, micros: int) -> Iterator[Step | No
         yield step
 
 
-def _read(cell: str, owner: str) -> Step:
+def _read(cell: str, owner: str) -> PipelineStep:
     match = _PASS.fullmatch(cell)
     if match is None:
         raise InputError(f"{owner} has {cell!r}; a pass is stage, F, B, I or W, micro-batch: 0F3")
-    return Step(_KINDS[match[2]], int(match[1]), int(match[3]))
+    return PipelineStep(_KINDS[match[2]], int(match[1]), int(match[3]))
 
 
 def _placement(rank_rows: Sequence[str]) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ def _dependency(row: str, planned: set[Pass]) -> Dependency:
     return source, target
 
 
-def _check_complete(steps: Sequence[Step | None], rank: int, stages: Sequence[int], micros: int) -> None:
+def _check_complete(steps: Sequence[PipelineStep | None], rank: int, stages: Sequence[int], micros: int) -> None:
     kinds: dict[tuple[int, int], list[str]] = collections.defaultdict(list)
     for step in steps:
         if step is not None:
@@ -191,7 +191,7 @@ def _stuck(schedule: OwnSchedule) -> str:
     return "; ".join(waits[:_SHOWN]) + (f"; and {len(waits) - _SHOWN} more" if len(waits) > _SHOWN else "")
 
 
-def _lacks(step: Step, stages: int, done: set[tuple[int, int, bool]], dependencies: Dependencies) -> str:
+def _lacks(step: PipelineStep, stages: int, done: set[tuple[int, int, bool]], dependencies: Dependencies) -> str:
     """The pass that has to come first; empty if it came."""
     backward = step.kind != FORWARD
     before = step.stage + 1 if backward else step.stage - 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
+from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, PipelineStep
 
 
-def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
+def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[PipelineStep | None]:
     """Passes without messages; None where a rank idles in lockstep. ``split``: weight gradients run later."""
     rounds = max(1, micros // ranks)
     round_micros = micros // rounds
@@ -19,13 +19,13 @@ def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: b
     def backward_stage(step: int) -> int:
         return (chunks - 1 - (step - ahead) // round_micros % chunks) * ranks + rank
 
-    steps: list[Step | None] = [None] * rank
+    steps: list[PipelineStep | None] = [None] * rank
     done: dict[tuple[str, int], int] = {}
 
-    def next_of(kind: str, stage: int) -> Step:
+    def next_of(kind: str, stage: int) -> PipelineStep:
         micro = done.get((kind, stage), 0)
         done[kind, stage] = micro + 1
-        return Step(kind, stage, micro)
+        return PipelineStep(kind, stage, micro)
 
     late: list[int] = []  # stages whose weight gradients are still to be computed
     delay = rank  # backward passes before the first weight gradients
@@ -50,7 +50,7 @@ def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: b
     return steps
 
 
-def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[Step]:
+def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[PipelineStep]:
     """Both directions of DeepSeek's DualPipe on one rank, which has stage ``rank`` of a V and the one across.
 
     The eight phases and their lengths are published in deepseek-ai/DualPipe; PyTorch's ScheduleDualPipeV has the same.
@@ -59,15 +59,15 @@ def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[Step]:
     down, up = rank, 2 * ranks - 1 - rank  # stages of the V's two sides
     after = ranks - 1 - rank  # ranks between this one and the turn
     done: dict[tuple[str, int], int] = {}
-    late: list[Step] = []  # gradients of weights that are still to be made
-    steps: list[Step] = []
+    late: list[PipelineStep] = []  # gradients of weights that are still to be made
+    steps: list[PipelineStep] = []
 
     def run(kind: str, stage: int) -> None:
         counted = (FORWARD if kind == FORWARD else BACKWARD, stage)
         micro = done[counted] = done.get(counted, -1) + 1
-        steps.append(Step(kind, stage, micro))
+        steps.append(PipelineStep(kind, stage, micro))
         if kind == INPUT:
-            late.append(Step(WEIGHT, stage, micro))
+            late.append(PipelineStep(WEIGHT, stage, micro))
 
     def make_weights() -> None:
         if late:
@@ -101,7 +101,7 @@ def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[Step]:
     return steps
 
 
-def dual_pipe(rank: int, ranks: int, micros: int) -> list[Step]:
+def dual_pipe(rank: int, ranks: int, micros: int) -> list[PipelineStep]:
     """The passes of DeepSeek's DualPipe on one of an even number of ranks.
 
     Half of the micro-batches enter at the first rank, the others at the last. Rank r has stage r for the former, and
@@ -112,11 +112,11 @@ def dual_pipe(rank: int, ranks: int, micros: int) -> list[Step]:
     is_first = rank < ranks // 2
     rank_stage, copy = rank, 2 * ranks - 1 - rank
 
-    def seen_from_end(step: Step) -> Step:
+    def seen_from_end(step: PipelineStep) -> PipelineStep:
         enters_here = step.stage == near_stage
         if enters_here == is_first:
-            return Step(step.kind, rank_stage, step.micro)
-        return Step(step.kind, copy, half + step.micro)
+            return PipelineStep(step.kind, rank_stage, step.micro)
+        return PipelineStep(step.kind, copy, half + step.micro)
 
     return [seen_from_end(step) for step in dual_pipe_v(near_stage, ranks // 2, half)]
 

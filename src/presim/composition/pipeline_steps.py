@@ -37,7 +37,7 @@ class Signal:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """A pass of a stage, or communication that starts here; the compute stream may wait for it at once."""
 
     kind: str

@@ -18,7 +18,7 @@ _MOST_TOKENS = 1 << 40  # in a micro-batch: sums of its tensors' bytes still fit
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class PlanCheck:
     """A condition on a plan."""
 
     fields: tuple[str, ...]  # of the plan: all that it reads
@@ -284,18 +284,18 @@ _EXPERTS = ("expert", "expert_exchange", "routing", "expert_capacity", "pad_expe
 _BATCH = ("global_batch", "micro_batch", "tensor", "context", "pipeline")
 _ORDER = ("pipeline", "virtual", "schedule", "rank_passes")
 CHECKS = (
-    Check(_POSITIVE, _check_positive),
-    Check(("sequence", "micro_batch"), _check_tokens),
-    Check(("tensor",), _check_tensor),
-    Check(("tensor", "context"), _check_context),
-    Check(("tensor", "context", "pipeline"), _check_pipeline),
-    Check(_PARTS, _check_sequence),
-    Check(("activation_budget", "recompute"), _check_budget),
-    Check(("offload_activations", "offload_optimizer", "optimizer"), _check_offload),
-    Check(("data_style", "shard", "tensor", "pipeline"), _check_shard),
-    Check(("separate_ends", "pipeline", "data_style"), _check_ends),
-    Check((*_EXPERTS, "shard", "pipeline"), _check_experts),
-    Check(_BATCH, _check_batch),
-    Check((*_ORDER, *_BATCH), _check_rounds),
-    Check((*_ORDER, "stages"), _check_stages),
+    PlanCheck(_POSITIVE, _check_positive),
+    PlanCheck(("sequence", "micro_batch"), _check_tokens),
+    PlanCheck(("tensor",), _check_tensor),
+    PlanCheck(("tensor", "context"), _check_context),
+    PlanCheck(("tensor", "context", "pipeline"), _check_pipeline),
+    PlanCheck(_PARTS, _check_sequence),
+    PlanCheck(("activation_budget", "recompute"), _check_budget),
+    PlanCheck(("offload_activations", "offload_optimizer", "optimizer"), _check_offload),
+    PlanCheck(("data_style", "shard", "tensor", "pipeline"), _check_shard),
+    PlanCheck(("separate_ends", "pipeline", "data_style"), _check_ends),
+    PlanCheck((*_EXPERTS, "shard", "pipeline"), _check_experts),
+    PlanCheck(_BATCH, _check_batch),
+    PlanCheck((*_ORDER, *_BATCH), _check_rounds),
+    PlanCheck((*_ORDER, "stages"), _check_stages),
 )

@@ -21,7 +21,7 @@ from presim.composition.passes import (
     untie,
     zero_bubble,
 )
-from presim.composition.passes.expert_routing import Load
+from presim.composition.passes.expert_routing import ExpertLoad
 from presim.composition.passes.pass_chain import Chain
 from presim.composition.plan import Plan
 from presim.composition.stage_placement import stage_ranks
@@ -29,7 +29,7 @@ from presim.hardware.cluster import Cluster
 from presim.hardware.gpu_schema import Gpu
 
 
-def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str], Load]:
+def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str], ExpertLoad]:
     """The graph of one rank after all passes, notes, and the load of its experts. Each pass is checked."""
     megatron = plan.data_style == "zero1"
     chain = Chain(graph, plan.micro_batch, plan.sequence)
@@ -64,7 +64,7 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     return chain.graph, notes, load
 
 
-def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
+def _share_experts(chain: Chain, plan: Plan) -> tuple[ExpertLoad, list[str]]:
     """Expert parallelism, for the rank with the most tokens; returns its load and notes."""
     if plan.expert == 1:
         return expert_routing.EVEN, []

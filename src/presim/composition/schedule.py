@@ -10,13 +10,13 @@ import dataclasses
 from typing import TypeAlias
 
 from presim.composition.entry_templates import Template
-from presim.composition.graph.graph_schema import OperatorGraph, Origin
+from presim.composition.graph.graph_schema import OperatorGraph, ValueOrigin
 
 Key: TypeAlias = tuple[object, ...]  # identifies a memory block or an event within a step
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class BlockRun:
     """Run one block of a segment for one micro-batch."""
 
     segment: int
@@ -36,7 +36,7 @@ class Do:
     of_all: bool = False  # its micro-batch numbers count over all micro-batches, including omitted ones
 
 
-Action: TypeAlias = Run | Do
+Action: TypeAlias = BlockRun | Do
 Schedule: TypeAlias = tuple[Action, ...]
 
 
@@ -45,28 +45,28 @@ def training_step(graph: OperatorGraph, micro: int = 0) -> Schedule:
     actions: list[Action] = []
     for index, segment in enumerate(graph.segments):
         blocks = range(segment.count)
-        actions += [Run(index, block, micro) for block in (reversed(blocks) if segment.backward else blocks)]
+        actions += [BlockRun(index, block, micro) for block in (reversed(blocks) if segment.backward else blocks)]
     return tuple(actions)
 
 
-def value_key(graph: OperatorGraph, run: Run, index: int) -> Key | None:
+def value_key(graph: OperatorGraph, run: BlockRun, index: int) -> Key | None:
     """The storage of a block's value within the step; None if it exists before the step (parameters, inputs)."""
     segment = graph.segments[run.segment]
     value = segment.values[index]
-    if value.origin is Origin.OWN:
+    if value.origin is ValueOrigin.OWN:
         block = run.chunk if segment.shared else run.block
         return (run.micro, run.segment, block, run.recomputed and not segment.backward, index)
-    if value.origin is Origin.CARRY:
+    if value.origin is ValueOrigin.CARRY:
         before = run.block + 1 if segment.backward else run.block - 1
         if 0 <= before < segment.count:
             recomputed = segment.backward and run.recomputed
-            return value_key(graph, Run(run.segment, before, run.micro, recomputed, run.chunk), value.again)
-    if value.origin in (Origin.CARRY, Origin.SEGMENT):
+            return value_key(graph, BlockRun(run.segment, before, run.micro, recomputed, run.chunk), value.again)
+    if value.origin in (ValueOrigin.CARRY, ValueOrigin.SEGMENT):
         other = graph.segments[value.segment]
-        is_part = value.origin is Origin.SEGMENT and segment.twin >= 0 and other.twin == segment.twin
+        is_part = value.origin is ValueOrigin.SEGMENT and segment.twin >= 0 and other.twin == segment.twin
         is_same = segment.twin == value.segment or is_part
         last = 0 if other.backward else other.count - 1
         block = run.block if is_same else last
         recomputed = is_same and run.recomputed
-        return value_key(graph, Run(value.segment, block, run.micro, recomputed, run.chunk), value.index)
+        return value_key(graph, BlockRun(value.segment, block, run.micro, recomputed, run.chunk), value.index)
     return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from presim.composition.graph.graph_schema import OperatorGraph, Origin
+from presim.composition.graph.graph_schema import OperatorGraph, ValueOrigin
 from presim.composition.graph.sizes import read
-from presim.composition.schedule import Key, Run, value_key
+from presim.composition.schedule import BlockRun, Key, value_key
 from presim.errors import InputError
 
 _CONSTANT_BYTES = 1 << 20  # a larger message with a constant size must be a parameter's gradient
@@ -122,9 +122,9 @@ def _crossing(
         for segment, block in (*stage.forward, *stage.backward, *stage.weights):
             graph_segment = graph.segments[segment]
             for index, value in enumerate(graph_segment.values):
-                if value.origin not in (Origin.SEGMENT, Origin.CARRY) or graph_segment.twin == value.segment:
+                if value.origin not in (ValueOrigin.SEGMENT, ValueOrigin.CARRY) or graph_segment.twin == value.segment:
                     continue
-                key = value_key(graph, Run(segment, block), index)
+                key = value_key(graph, BlockRun(segment, block), index)
                 if key is None or graph.segments[int(str(key[1]))].shared:
                     continue
                 storage = Crossing(int(str(key[1])), int(str(key[2])), int(str(key[4])))

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from presim.composition.graph.graph_schema import OperatorGraph, Origin, Parameter
+from presim.composition.graph.graph_schema import OperatorGraph, Parameter, ValueOrigin
 from presim.composition.graph.parameters import elements
-from presim.composition.schedule import Key, Run, value_key
+from presim.composition.schedule import BlockRun, Key, value_key
 
 # (repeated forward segment, block); (-1, chunk) for parameters outside blocks. A third number marks the block's
 # experts.
@@ -47,7 +47,7 @@ class Unit:
         return sum(elements(parameter) for parameter in self.parameters)
 
 
-def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]:
+def units(graph: OperatorGraph, runs: Sequence[BlockRun] | None = None) -> list[Unit]:
     """Units in forward order, each chunk's root first; ``runs``: only units that these use."""
     by_segment: dict[int, list[Parameter]] = {}
     for parameter in graph.parameters:
@@ -94,7 +94,7 @@ def _count(graph: OperatorGraph, segment: int) -> int:
     return graph.segments[segment].count if segment >= 0 else 1
 
 
-def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, set[str]]:
+def _root_parameters(graph: OperatorGraph, runs: Sequence[BlockRun]) -> dict[Name, set[str]]:
     """Names of the parameters outside blocks that each chunk uses."""
     names_by_root: dict[Name, set[str]] = {}
     visited: set[tuple[int, int]] = set()
@@ -105,13 +105,13 @@ def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, se
         names = {
             value.name
             for value in graph.segments[run.segment].values
-            if value.origin is Origin.PARAMETER and not value.name.startswith(".")
+            if value.origin is ValueOrigin.PARAMETER and not value.name.startswith(".")
         }
         names_by_root.setdefault((-1, run.chunk), set()).update(names)
     return names_by_root
 
 
-def unit_of(graph: OperatorGraph, run: Run) -> Name:
+def unit_of(graph: OperatorGraph, run: BlockRun) -> Name:
     """Name of the unit with a block's parameters."""
     segment = graph.segments[run.segment]
     if not segment.name:
@@ -119,7 +119,7 @@ def unit_of(graph: OperatorGraph, run: Run) -> Name:
     return segment.twin if segment.backward else run.segment, run.block
 
 
-def gradient_keys(graph: OperatorGraph, runs: Sequence[Run]) -> dict[tuple[Name, str], Key]:
+def gradient_keys(graph: OperatorGraph, runs: Sequence[BlockRun]) -> dict[tuple[Name, str], Key]:
     """(unit, parameter) -> storage of its gradient, for all gradients that the runs of one micro-batch complete."""
     keys: dict[tuple[Name, str], Key] = {}
     for run in runs:

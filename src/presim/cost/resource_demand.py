@@ -10,7 +10,7 @@ from presim.cost.collectives.algorithms import DIRECT, SIMPLE
 from presim.cost.collectives.channels import channels
 from presim.cost.collectives.collective_constants import exchange_constants, fabric_constants
 from presim.cost.collectives.expert_exchange import exchanged_bytes
-from presim.cost.collectives.group_placement import Layout, Links, layout_of, links_of
+from presim.cost.collectives.group_placement import GroupPlacement, Links, layout_of, links_of
 from presim.cost.collectives.nccl_environment import Tuning, tuning_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
@@ -109,7 +109,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     )
 
 
-def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links) -> float:
+def _part_of_port(node_Bps: float, reached: float, layout: GroupPlacement, links: Links) -> float:
     """The share of a port that one rank uses.
 
     ``reached``: bandwidth share that large messages reach, as in the prices, so k equal groups take k times as long as
@@ -121,7 +121,7 @@ def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links)
     return min(round(of_ports * _STEPS), _STEPS) / _STEPS * links.shared_ports / layout.per_node
 
 
-def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster, seconds: float) -> Demand:
+def _of_exchange(routed: Routed, layout: GroupPlacement, links: Links, cluster: Cluster, seconds: float) -> Demand:
     """Demand of an expert exchange: sent data is read once and written at the receiver."""
     bytes_ = exchanged_bytes(routed, layout)
     link = bytes_.link_bytes / (links.link_Bps * _WIRES_REACHED * seconds)
@@ -140,7 +140,7 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     )
 
 
-def _sent_bytes(collective: Collective, layout: Layout) -> float:
+def _sent_bytes(collective: Collective, layout: GroupPlacement) -> float:
     """Bytes that one rank sends."""
     total_bytes = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
     if collective.kind in ("send", "recv", "send_recv", *_ROOTED):
@@ -148,7 +148,7 @@ def _sent_bytes(collective: Collective, layout: Layout) -> float:
     return total_bytes * (layout.ranks - 1) / layout.ranks
 
 
-def _port_Bps(links: Links, layout: Layout) -> float:
+def _port_Bps(links: Links, layout: GroupPlacement) -> float:
     """Bandwidth of the ports of all members on a node; a ring sends each rank's data over all of them."""
     return links.network_Bps * layout.per_node
 

@@ -18,9 +18,9 @@ _MODULES = (state, event_heap, hosts, pace, links, slowdown, streams, loop)
 
 
 @functools.cache
-def compiled_run() -> Callable[[loop.Program, loop.State], None]:
+def compiled_run() -> Callable[[loop.Program, loop.LoopState], None]:
     """`loop.run` for columns that are contiguous, writable int64 arrays."""
-    return compile_loop(_MODULES, loop.run, [_empty(type_) for type_ in (loop.Program, loop.State)])
+    return compile_loop(_MODULES, loop.run, [_empty(type_) for type_ in (loop.Program, loop.LoopState)])
 
 
 def _empty(record: Any) -> Any:

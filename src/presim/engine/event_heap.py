@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from presim.engine.state import END, HEAP, PRIORITY, READY, SEQUENCE, State
+from presim.engine.state import END, HEAP, PRIORITY, READY, SEQUENCE, LoopState
 
 
-def wake(s: State, slot: int, time: int) -> None:
+def wake(s: LoopState, slot: int, time: int) -> None:
     """Check the slot's head at `time`. A READY event that is already queued for the slot is never later."""
     if s.pending[slot] == 0:
         s.pending[slot] = 1
         push(s, time, READY, slot)
 
 
-def push(s: State, time: int, priority: int, item: int) -> None:
+def push(s: LoopState, time: int, priority: int, item: int) -> None:
     """Add an event."""
     position = s.counters[HEAP]
     s.counters[HEAP] += 1
     rise(s, position, time, next_key(s, priority), item)
 
 
-def pop(s: State) -> None:
+def pop(s: LoopState) -> None:
     """Remove the first event."""
     s.counters[HEAP] -= 1
     last = s.counters[HEAP]
     sink(s, 0, s.heap_time[last], s.heap_key[last], s.heap_item[last])
 
 
-def move(s: State, op: int, time: int) -> None:
+def move(s: LoopState, op: int, time: int) -> None:
     """Change the end of a running op. Among events of the same time it now comes last."""
     position = s.heap_position[op]
     key = next_key(s, END)
@@ -36,14 +36,14 @@ def move(s: State, op: int, time: int) -> None:
         sink(s, position, time, key, op)
 
 
-def next_key(s: State, priority: int) -> int:
+def next_key(s: LoopState, priority: int) -> int:
     """Sort key of an event among events of the same time."""
     key = priority * PRIORITY + s.counters[SEQUENCE]
     s.counters[SEQUENCE] += 1
     return key
 
 
-def rise(s: State, position: int, time: int, key: int, item: int) -> None:
+def rise(s: LoopState, position: int, time: int, key: int, item: int) -> None:
     """Sift an event up from the free `position`."""
     while position > 0:
         parent = (position - 1) // 2
@@ -54,7 +54,7 @@ def rise(s: State, position: int, time: int, key: int, item: int) -> None:
     put(s, position, time, key, item)
 
 
-def sink(s: State, position: int, time: int, key: int, item: int) -> None:
+def sink(s: LoopState, position: int, time: int, key: int, item: int) -> None:
     """Sift an event down from the free `position`."""
     size = s.counters[HEAP]
     while True:
@@ -74,7 +74,7 @@ def sink(s: State, position: int, time: int, key: int, item: int) -> None:
     put(s, position, time, key, item)
 
 
-def put(s: State, position: int, time: int, key: int, item: int) -> None:
+def put(s: LoopState, position: int, time: int, key: int, item: int) -> None:
     """Write an event. For an END, record its position in the heap."""
     s.heap_time[position] = time
     s.heap_key[position] = key

@@ -32,7 +32,7 @@ class Factors:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class DrawOutcome:
     """Result of one draw."""
 
     step_ns: int  # from the end of the previous step to the end of this one, each on the last rank
@@ -53,7 +53,7 @@ def window_of(trace: Trace, steady: int) -> Trace:
 
 def outcomes(
     priced: Sequence[PricedTrace], crosses: Sequence[Sequence[bool]], draws: Iterable[Factors], options: Options
-) -> Iterator[Outcome]:
+) -> Iterator[DrawOutcome]:
     """Simulate each draw of a job with all ranks. The traces come from `window_of`.
 
     Args:
@@ -73,7 +73,7 @@ def outcomes(
         of_work = np.where(is_kernel, np.repeat(draw.gpus, sizes), np.where(leaves, np.repeat(draw.links, sizes), 1.0))
         drawn_columns["duration"] = _times(program.columns["duration"], of_work)
         end = run_program(dataclasses.replace(program, columns=drawn_columns))["end"]
-        yield Outcome(_step_ns(program, end, first_steps), _busiest(program, drawn_columns))
+        yield DrawOutcome(_step_ns(program, end, first_steps), _busiest(program, drawn_columns))
 
 
 def _times(values: Ints, factors: Floats) -> Ints:

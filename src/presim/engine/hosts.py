@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from presim.engine.event_heap import wake
-from presim.engine.state import EVENT_SYNC, FETCH, STREAM_SYNC, WAIT, Program, State
+from presim.engine.state import EVENT_SYNC, FETCH, STREAM_SYNC, WAIT, LoopState, Program
 
 
-def advance_host(p: Program, s: State, rank: int, now: int) -> None:
+def advance_host(p: Program, s: LoopState, rank: int, now: int) -> None:
     """Advance the host to the next op that blocks it, or to the end of the known ops."""
     op = s.host_op[rank]
     time = s.host_time[rank]
@@ -39,7 +39,7 @@ def advance_host(p: Program, s: State, rank: int, now: int) -> None:
         s.horizon[0] = min(s.horizon[0], time)
 
 
-def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
+def issue(p: Program, s: LoopState, op: int, slot: int, time: int) -> None:
     """Put an op on its stream."""
     s.issue[op] = time
     s.outstanding[slot] += 1
@@ -48,7 +48,7 @@ def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
         wake(s, slot, time + p.launch_latency[0])
 
 
-def sync_return_time(p: Program, s: State, op: int, rank: int) -> int:
+def sync_return_time(p: Program, s: LoopState, op: int, rank: int) -> int:
     """When a host synchronisation returns, ns; -1 if that is not known yet, 0 if there is nothing to wait for.
 
     Of a FETCH: when its worker is free. Fetches are known to end as soon as the host has issued them.
@@ -73,7 +73,7 @@ def sync_return_time(p: Program, s: State, op: int, rank: int) -> int:
     return ended + p.sync_latency[0] if ended >= 0 else 0
 
 
-def is_host_unblocked(p: Program, s: State, rank: int) -> bool:
+def is_host_unblocked(p: Program, s: LoopState, rank: int) -> bool:
     """Whether the op that blocks the host no longer does."""
     op = s.host_op[rank]
     if op >= p.rank_end[rank]:

@@ -14,10 +14,10 @@ so the result does not depend on the order of carriers.
 from __future__ import annotations
 
 from presim.engine.pace import change_slowdown
-from presim.engine.state import CARRIERS, DIRTY, FOREVER, FULL, MOST_RATE, RATE, SCALE, Program, State
+from presim.engine.state import CARRIERS, DIRTY, FOREVER, FULL, MOST_RATE, RATE, SCALE, LoopState, Program
 
 
-def flows_of(p: Program, s: State, lead: int) -> int:
+def flows_of(p: Program, s: LoopState, lead: int) -> int:
     """The class of flows of a transfer: among its members that of the largest flows; 0: it is on no link."""
     flow_class = p.flows[lead]
     if p.match[lead] >= 0:
@@ -29,7 +29,7 @@ def flows_of(p: Program, s: State, lead: int) -> int:
     return flow_class
 
 
-def add_carrier(p: Program, s: State, lead: int) -> bool:
+def add_carrier(p: Program, s: LoopState, lead: int) -> bool:
     """Add a starting transfer; returns whether it is on links. `set_cap` sets its cap at the end of the moment."""
     if len(p.flows_link) == 0:
         return False
@@ -46,7 +46,7 @@ def add_carrier(p: Program, s: State, lead: int) -> bool:
     return True
 
 
-def remove_carrier(p: Program, s: State, lead: int) -> None:
+def remove_carrier(p: Program, s: LoopState, lead: int) -> None:
     """Remove a finished transfer, whose demand on links becomes 0."""
     if s.carries[lead] == 0:
         return
@@ -58,7 +58,7 @@ def remove_carrier(p: Program, s: State, lead: int) -> None:
     s.carrier_position[last] = s.carrier_position[lead]
 
 
-def set_cap(p: Program, s: State, lead: int, code: int, now: int) -> None:
+def set_cap(p: Program, s: LoopState, lead: int, code: int, now: int) -> None:
     """Set a carrier's cap from its `slowdown_code` on its GPUs. If no link is crowded, that is its slowdown."""
     code = beyond_crowding(p, s, lead, code)
     if code == s.own_code[lead]:
@@ -68,7 +68,7 @@ def set_cap(p: Program, s: State, lead: int, code: int, now: int) -> None:
         change_slowdown(s, lead, code, now)
 
 
-def beyond_crowding(p: Program, s: State, lead: int, code: int) -> int:
+def beyond_crowding(p: Program, s: LoopState, lead: int, code: int) -> int:
     """The slowdown code beyond the price of a transfer that waits for links that its own flows crowd.
 
     Its rate is the lower of what these links and what its GPUs leave it: the two waits are not added.
@@ -77,12 +77,12 @@ def beyond_crowding(p: Program, s: State, lead: int, code: int) -> int:
     return 2 * (slowdown - SCALE) + code % 2 if slowdown > SCALE else 0
 
 
-def uncontended_rate(p: Program, s: State, lead: int) -> int:
+def uncontended_rate(p: Program, s: LoopState, lead: int) -> int:
     """The rate of a carrier without contention, in 1/RATE bytes a ns."""
     return max(1, min(p.flows_bytes[s.carries[lead]] * RATE // max(s.uncontended_ns[lead], 1), MOST_RATE))
 
 
-def change_cap(p: Program, s: State, lead: int, cap: int) -> bool:
+def change_cap(p: Program, s: LoopState, lead: int, cap: int) -> bool:
     """Change a carrier's cap; returns whether a link is crowded. Its island is then solved at the end of the moment."""
     flow_class = s.carries[lead]
     max_share = FULL // uncontended_rate(p, s, lead)
@@ -101,7 +101,7 @@ def change_cap(p: Program, s: State, lead: int, cap: int) -> bool:
     return crowded
 
 
-def update_links(p: Program, s: State, now: int) -> None:
+def update_links(p: Program, s: LoopState, now: int) -> None:
     """Solve the islands where the demand on a crowded link changed at this moment."""
     while s.counters[DIRTY] > 0:
         s.counters[DIRTY] -= 1
@@ -114,7 +114,7 @@ def update_links(p: Program, s: State, now: int) -> None:
                 change_slowdown(s, lead, code_on_links(p, s, lead), max(now, s.since[lead]))
 
 
-def code_on_links(p: Program, s: State, lead: int) -> int:
+def code_on_links(p: Program, s: LoopState, lead: int) -> int:
     """The slowdown code of a carrier: that of its GPUs, or that of its rate if links leave it less."""
     if s.rate[lead] == s.cap[lead]:
         return s.own_code[lead]
@@ -123,7 +123,7 @@ def code_on_links(p: Program, s: State, lead: int) -> int:
     return max(s.own_code[lead], 2 * (slowdown - SCALE) + 1)
 
 
-def solve_island(p: Program, s: State, island: int) -> None:
+def solve_island(p: Program, s: LoopState, island: int) -> None:
     """Max-min fair rates of an island's carriers, from the lowest to the highest."""
     waiting = 0
     for link in range(p.island_first[island], p.island_first[island + 1]):
@@ -148,7 +148,7 @@ def solve_island(p: Program, s: State, island: int) -> None:
         waiting -= fixed
 
 
-def lowest_full_rate(p: Program, s: State, island: int) -> int:
+def lowest_full_rate(p: Program, s: LoopState, island: int) -> int:
     """The lowest rate at which a link is full; marks the links that are full at it."""
     lowest_rate = FOREVER
     for link in range(p.island_first[island], p.island_first[island + 1]):
@@ -161,7 +161,7 @@ def lowest_full_rate(p: Program, s: State, island: int) -> int:
     return lowest_rate
 
 
-def fix_on_full(p: Program, s: State, island: int, lowest_rate: int) -> int:
+def fix_on_full(p: Program, s: LoopState, island: int, lowest_rate: int) -> int:
     """Fix the rate of all open carriers on full links; returns their number."""
     fixed = 0
     for position in range(s.counters[CARRIERS]):
@@ -178,13 +178,13 @@ def fix_on_full(p: Program, s: State, island: int, lowest_rate: int) -> int:
     return fixed
 
 
-def fix_rate(p: Program, s: State, lead: int, rate: int) -> None:
+def fix_rate(p: Program, s: LoopState, lead: int, rate: int) -> None:
     """Fix a carrier's rate and take its use off its links."""
     s.rate[lead] = rate
     update_link_use(p, s, lead, -1, rate)
 
 
-def update_link_use(p: Program, s: State, lead: int, sign: int, rate: int) -> None:
+def update_link_use(p: Program, s: LoopState, lead: int, sign: int, rate: int) -> None:
     """Add a carrier's shares to its links (``sign`` 1); -1: remove them, and what its ``rate`` uses."""
     flow_class = s.carries[lead]
     max_share = FULL // uncontended_rate(p, s, lead)

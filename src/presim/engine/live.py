@@ -286,4 +286,4 @@ class LiveEngine:
 
     def _bind(self) -> None:
         self._program = loop.Program(**{name: self._columns[name] for name in loop.Program._fields})  # type: ignore[arg-type]
-        self._state = loop.State(**{name: self._columns[name] for name in loop.State._fields})  # type: ignore[arg-type]
+        self._state = loop.LoopState(**{name: self._columns[name] for name in loop.LoopState._fields})  # type: ignore[arg-type]

@@ -54,8 +54,8 @@ from presim.engine.state import (
     STREAM_SYNC,
     WAIT,
     WAYS,
+    LoopState,
     Program,
-    State,
 )
 from presim.engine.streams import advance, finish, grant, requeue
 
@@ -76,13 +76,13 @@ __all__ = [
     "STREAM_SYNC",
     "WAIT",
     "WAYS",
+    "LoopState",
     "Program",
-    "State",
     "run",
 ]
 
 
-def run(p: Program, s: State) -> None:
+def run(p: Program, s: LoopState) -> None:
     """Simulate until no event is left, or up to the horizon.
 
     If no rank is open, ops without an end are in a deadlock.
@@ -117,6 +117,6 @@ def run(p: Program, s: State) -> None:
             update_slowdowns(p, s, now)
 
 
-def is_moment_complete(s: State, moment: int) -> bool:
+def is_moment_complete(s: LoopState, moment: int) -> bool:
     """Whether no further event can occur at the moment at which the previous `run` stopped."""
     return moment < s.horizon[0] and (s.counters[HEAP] == 0 or s.heap_time[0] != moment)

@@ -6,10 +6,10 @@ Work is rounded down and time is rounded up, so no op ends early. At most 1 ns i
 from __future__ import annotations
 
 from presim.engine.event_heap import move
-from presim.engine.state import SCALE, State
+from presim.engine.state import SCALE, LoopState
 
 
-def change_slowdown(s: State, lead: int, code: int, now: int) -> None:
+def change_slowdown(s: LoopState, lead: int, code: int, now: int) -> None:
     """Set the slowdown of a rendezvous by its code (`presim.engine.slowdown.slowdown_code`) and move its end."""
     if code == 2 * (s.slowdown[lead] - SCALE) + s.limited_by_port[lead]:
         return
@@ -20,7 +20,7 @@ def change_slowdown(s: State, lead: int, code: int, now: int) -> None:
     move(s, lead, now + time_for(s.work_left[lead], s.slowdown[lead]))
 
 
-def account_work(s: State, lead: int, now: int) -> int:
+def account_work(s: LoopState, lead: int, now: int) -> int:
     """Work done since the last change of slowdown. Adds the time lost to shared ports or links to `port_delay`."""
     worked = work_done(now - s.since[lead], s.slowdown[lead])
     if s.limited_by_port[lead] == 1:

@@ -123,7 +123,7 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
     state = {name: np.full(sizes[axis], value, np.int64) for name, (axis, value) in STATE_COLUMNS.items()}
     state["host_op"] = program.first[:-1].copy()
     state["head"] = columns["slot_first"].copy()
-    return {name: state[name] for name in loop.State._fields}
+    return {name: state[name] for name in loop.LoopState._fields}
 
 
 def state_sizes(

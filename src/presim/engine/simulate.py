@@ -23,7 +23,7 @@ from presim.trace.schema import Trace
 # Time to import numba and load the cached loop, expressed in interpreted ops. A process interprets until it has spent
 # that much, so it never takes more than twice the time of the better choice. docs/decisions/engine-loop.md
 LOADING_OPS = 100_000
-_Record = TypeVar("_Record", loop.Program, loop.State)
+_Record = TypeVar("_Record", loop.Program, loop.LoopState)
 _SWITCH = "PRESIM_ENGINE"  # compiled or interpreted, with the same result
 
 
@@ -81,7 +81,7 @@ def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[st
     """
     state = initial_state(program)
     if _is_compiled(compiled, len(state["issue"])):
-        compiled_run()(_record(loop.Program, program.columns), _record(loop.State, state))
+        compiled_run()(_record(loop.Program, program.columns), _record(loop.LoopState, state))
     else:
         state = _interpret(program, state)
     _raise_if_stuck(program, state)
@@ -112,7 +112,7 @@ def _is_compiled(choice: bool | None, ops: int) -> bool:
 
 def _interpret(program: JobProgram, state: dict[str, Ints]) -> dict[str, Ints]:
     """Run the uncompiled loop over lists: single elements of lists are read three times as fast as of arrays."""
-    lists = _record(loop.State, {name: column.tolist() for name, column in state.items()})
+    lists = _record(loop.LoopState, {name: column.tolist() for name, column in state.items()})
     loop.run(_record(loop.Program, {name: column.tolist() for name, column in program.columns.items()}), lists)
     return {name: np.array(column, np.int64) for name, column in lists._asdict().items()}
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from presim.engine.links import set_cap, update_links
 from presim.engine.pace import change_slowdown
-from presim.engine.state import CHANGED, SCALE, UPDATES, WAYS, Program, State
+from presim.engine.state import CHANGED, SCALE, UPDATES, WAYS, LoopState, Program
 
 
-def add_active(p: Program, s: State, op: int) -> None:
+def add_active(p: Program, s: LoopState, op: int) -> None:
     """Add an op to the running ops of its rank."""
     if p.classes[0] == 0:
         return
@@ -35,7 +35,7 @@ def add_active(p: Program, s: State, op: int) -> None:
         add_port_load(p, s, op, 1)
 
 
-def remove_active(p: Program, s: State, op: int) -> None:
+def remove_active(p: Program, s: LoopState, op: int) -> None:
     """Remove an op from the running ops of its rank."""
     if p.classes[0] == 0:
         return
@@ -63,14 +63,14 @@ def interference_from(p: Program, op: int, other: int) -> int:
     return p.slows[p.contends[op] * p.classes[0] + p.contends[other]]
 
 
-def add_interference(s: State, rank: int, op: int, delta: int) -> None:
+def add_interference(s: LoopState, rank: int, op: int, delta: int) -> None:
     """Change the interference of a running op."""
     if delta != 0:
         s.interference[op] += delta
         mark_changed(s, rank)
 
 
-def mark_changed(s: State, rank: int) -> None:
+def mark_changed(s: LoopState, rank: int) -> None:
     """Recompute the slowdowns on a rank at the end of this moment."""
     if s.is_changed[rank] == 0:
         s.is_changed[rank] = 1
@@ -78,7 +78,7 @@ def mark_changed(s: State, rank: int) -> None:
         s.counters[CHANGED] += 1
 
 
-def add_port_load(p: Program, s: State, op: int, sign: int) -> None:
+def add_port_load(p: Program, s: LoopState, op: int, sign: int) -> None:
     """Add an op to the loads of the ports for which its rank has a weight (``sign`` 1), or remove it (-1)."""
     rank = p.slot_rank[p.slot[op]]
     for way in range(WAYS):
@@ -98,7 +98,7 @@ def add_port_load(p: Program, s: State, op: int, sign: int) -> None:
                     other_rank = p.port_next[other_rank]
 
 
-def update_slowdowns(p: Program, s: State, now: int) -> None:
+def update_slowdowns(p: Program, s: LoopState, now: int) -> None:
     """Recompute the slowdowns on changed ranks, once no host can add work at this moment.
 
     The result does not depend on the order of the events of a moment: work with an unchanged slowdown is not rounded.
@@ -118,7 +118,7 @@ def update_slowdowns(p: Program, s: State, now: int) -> None:
     update_links(p, s, now)
 
 
-def largest_part_of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
+def largest_part_of_launch(p: Program, s: LoopState, op: int, rank: int, way: int) -> int:
     """The largest share of a port that other ops of the same launch use. Their prices include the sharing."""
     largest_part = 0
     other = s.active_first[rank]
@@ -129,7 +129,7 @@ def largest_part_of_launch(p: Program, s: State, op: int, rank: int, way: int) -
     return largest_part
 
 
-def slowdown_code(p: Program, s: State, op: int) -> int:
+def slowdown_code(p: Program, s: LoopState, op: int) -> int:
     """Twice the time added to each ns of an op, in 1/SCALE; plus 1 if a shared port determines it."""
     port = p.port[p.slot_rank[p.slot[op]]]
     if port < 0:
@@ -141,7 +141,7 @@ def slowdown_code(p: Program, s: State, op: int) -> int:
     return max(2 * s.interference[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
 
 
-def set_slowdown(p: Program, s: State, lead: int, now: int) -> None:
+def set_slowdown(p: Program, s: LoopState, lead: int, now: int) -> None:
     """Set the slowdown of a rendezvous to that of its slowest member, or what links allow, and move its end."""
     code = slowdown_code(p, s, lead)
     if p.match[lead] >= 0:

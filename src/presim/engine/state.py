@@ -105,7 +105,7 @@ class Program(NamedTuple):
     queue_depth: Column  # [0] unfinished ops on one slot at which the next launch blocks the host
 
 
-class State(NamedTuple):
+class LoopState(NamedTuple):
     """The mutable state of the loop; -1: not yet."""
 
     issue: Column  # [op]

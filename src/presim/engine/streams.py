@@ -19,12 +19,12 @@ from presim.engine.state import (
     RUN,
     SCALE,
     WAIT,
+    LoopState,
     Program,
-    State,
 )
 
 
-def advance(p: Program, s: State, slot: int, now: int) -> None:
+def advance(p: Program, s: LoopState, slot: int, now: int) -> None:
     """Start the ops at the head of a stream that can start. An unnecessary call changes nothing."""
     while s.head_state[slot] == OPEN:
         op = s.head[slot]
@@ -56,7 +56,7 @@ def advance(p: Program, s: State, slot: int, now: int) -> None:
                 complete(p, s, op, now)
 
 
-def queue_for_resource(p: Program, s: State, slot: int, op: int) -> None:
+def queue_for_resource(p: Program, s: LoopState, slot: int, op: int) -> None:
     """Queue a slot for the resource of `op`."""
     resource = p.slot_rank[slot] * EXCLUSIVE + p.resource[op]
     s.head_state[slot] = QUEUED
@@ -65,7 +65,7 @@ def queue_for_resource(p: Program, s: State, slot: int, op: int) -> None:
         request_grant(s, resource)
 
 
-def request_grant(s: State, resource: int) -> None:
+def request_grant(s: LoopState, resource: int) -> None:
     """Mark a free resource to be granted at the end of this moment."""
     if s.is_to_grant[resource] == 0:
         s.is_to_grant[resource] = 1
@@ -73,7 +73,7 @@ def request_grant(s: State, resource: int) -> None:
         s.counters[GRANTS] += 1
 
 
-def grant(p: Program, s: State, resource: int, now: int) -> None:
+def grant(p: Program, s: LoopState, resource: int, now: int) -> None:
     """Grant a free resource to the most urgent stream. Ties go to the op that was issued first."""
     s.is_to_grant[resource] = 0
     rank = resource // EXCLUSIVE
@@ -94,7 +94,7 @@ def grant(p: Program, s: State, resource: int, now: int) -> None:
     begin(p, s, op, now, p.duration[op])
 
 
-def requeue(p: Program, s: State, resource: int, now: int) -> None:
+def requeue(p: Program, s: LoopState, resource: int, now: int) -> None:
     """Let all slots queue again for a free resource, once all requests at this moment are known."""
     s.is_to_grant[resource] = 0
     rank = resource // EXCLUSIVE
@@ -105,7 +105,7 @@ def requeue(p: Program, s: State, resource: int, now: int) -> None:
             wake(s, slot, now)
 
 
-def arrive(p: Program, s: State, op: int, now: int) -> None:
+def arrive(p: Program, s: LoopState, op: int, now: int) -> None:
     """Register a collective at the head of its stream. It starts when its last member arrives."""
     match = p.match[op]
     if match < 0:
@@ -134,7 +134,7 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
         member = s.match_next[member]
 
 
-def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
+def begin(p: Program, s: LoopState, op: int, now: int, duration: int) -> None:
     """Start device work of one op or, for a lead, of a whole rendezvous."""
     s.start[op] = now
     s.uncontended_ns[op] = duration
@@ -148,7 +148,7 @@ def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
         mark_changed(s, p.slot_rank[p.slot[op]])
 
 
-def finish(p: Program, s: State, lead: int, now: int) -> None:
+def finish(p: Program, s: LoopState, lead: int, now: int) -> None:
     """End an op and the other members of its rendezvous, and advance their streams."""
     match = p.match[lead]
     if s.limited_by_port[lead] == 1:
@@ -167,7 +167,7 @@ def finish(p: Program, s: State, lead: int, now: int) -> None:
         member = s.match_next[member]
 
 
-def complete(p: Program, s: State, op: int, now: int) -> None:
+def complete(p: Program, s: LoopState, op: int, now: int) -> None:
     """End an op: free its resource and wake waiting slots. The caller advances the op's slot."""
     slot = p.slot[op]
     rank = p.slot_rank[slot]

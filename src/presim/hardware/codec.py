@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim.errors import InputError
-from presim.hardware.gpu_schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, Gpu, Source, Sourced
+from presim.hardware.gpu_schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, FigureSource, Gpu, Sourced
 from presim.system.files import FormatError, decode_toml, read_text
 
 P = TypeVar("P", bound=Sourced)
@@ -180,4 +180,14 @@ def _nearest(name: str, key_names: typing.Iterable[str]) -> str:
     return f"; did you mean {' or '.join(similar_names)}?" if similar_names else f"; {GUIDE} lists the keys"
 
 
-__all__ = ["Key", "Source", "from_table", "keys", "load_toml", "merge_tables", "to_key_unit", "to_table", "unsourced"]
+__all__ = [
+    "FigureSource",
+    "Key",
+    "from_table",
+    "keys",
+    "load_toml",
+    "merge_tables",
+    "to_key_unit",
+    "to_table",
+    "unsourced",
+]

@@ -36,7 +36,7 @@ def _of_gpus(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text, extra={"only": GPU})
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FigureSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Source of figures: a document, a measurement, a derivation or an estimate."""
 
     text: str
@@ -49,9 +49,9 @@ class Sourced(msgspec.Struct, frozen=True):
 
     id: Annotated[str, doc("Name on the command line, e.g. h100-sxm.")]
     name: Annotated[str, doc("Full name; of a GPU, the result of torch.cuda.get_device_name.")]
-    sources: Annotated[tuple[Source, ...], doc("Source of each figure.")]
+    sources: Annotated[tuple[FigureSource, ...], doc("Source of each figure.")]
 
-    def source(self, key: str) -> Source | None:
+    def source(self, key: str) -> FigureSource | None:
         """The source of one figure by its TOML key; None if the file has none."""
         return next((source for source in self.sources if key in source.keys), None)
 

@@ -25,7 +25,7 @@ Progress = Callable[[str], None]
 _NO_CLUSTER = {field.name: None for field in dataclasses.fields(ClusterOptions)}
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRun(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's best plan on a cluster."""
 
     plan_of: Annotated[Count, doc("Index of the cluster whose best plan it is.")]
@@ -44,11 +44,11 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     objective: Annotated[str, doc("What was optimised.")]
     clusters: Annotated[list[str], doc("The clusters, as they were named.")]
     plans: Annotated[list[Point], doc("The best plan of each cluster; empty where none fits.")]
-    runs: Annotated[list[Run], doc("Every plan on every cluster, plan by plan.")]
+    runs: Annotated[list[ClusterRun], doc("Every plan on every cluster, plan by plan.")]
     notes: Annotated[list[str], doc("Notes on the searches, as sentences.")] = []
     kind: Annotated[str, doc("Kind of the result.")] = "search-matrix"
 
-    def cell(self, plan_of: int, on: int) -> Run:
+    def cell(self, plan_of: int, on: int) -> ClusterRun:
         """A plan on a cluster."""
         return self.runs[plan_of * len(self.clusters) + on]
 
@@ -98,7 +98,7 @@ def search_matrix(
         raise InputError(f"a search over {answer.subject} was ended before it was complete; raise --budget")
     objective = OBJECTIVES[answers[0].objectives[0]]
     plans = [dict(answer.best_point or {}) for answer in answers]
-    cells: list[Run] = []
+    cells: list[ClusterRun] = []
     for plan_index, plan in enumerate(plans):
         for on, name in enumerate(names):
             progress(f"the plan of {names[plan_index]} on {name}")
@@ -124,26 +124,26 @@ def _run(
     indices: tuple[int, int],
     answer: Answer | None,
     objective: Objective,
-) -> Run:
+) -> ClusterRun:
     """A plan on a cluster; ``answer``: of the search there, if it is the cluster's own plan."""
     plan_of, on = indices
     if not plan:
-        return Run(plan_of=plan_of, on=on, words="no plan fits the cluster that it would be of")
+        return ClusterRun(plan_of=plan_of, on=on, words="no plan fits the cluster that it would be of")
     if answer is None:
         single = dataclasses.replace(settings, vary=(), prune=("none",), study=None, sampler="exhaustive", trials=None)
         try:
             answer = run(request_for_model(model, single, options, plan))
         except InputError as error:
-            return Run(plan_of=plan_of, on=on, words=str(error))
+            return ClusterRun(plan_of=plan_of, on=on, words=str(error))
     trial = answer.trial(answer.best[0]) if answer.best else answer.trials[0]
     if not answer.best or trial.figures is None:
         words = trial.words or "; ".join(answer.notes)
-        return Run(plan_of=plan_of, on=on, words="does not fit" if trial.figures is not None else words)
+        return ClusterRun(plan_of=plan_of, on=on, words="does not fit" if trial.figures is not None else words)
     value = objective.of(trial.figures, answer.work)
-    return Run(plan_of=plan_of, on=on, step_time_s=trial.figures.step_time_s, value=value)
+    return ClusterRun(plan_of=plan_of, on=on, step_time_s=trial.figures.step_time_s, value=value)
 
 
-def _loss(cell: Run, best: Run, objective: Objective) -> float | None:
+def _loss(cell: ClusterRun, best: ClusterRun, objective: Objective) -> float | None:
     if cell.value is None or best.value is None or not best.value:
         return None
     return 1 - cell.value / best.value if objective.larger else cell.value / best.value - 1

@@ -17,8 +17,8 @@ from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.response_lengths import longest, response_lengths
-from presim.post_training.rl_job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
-from presim.post_training.rl_phases import Prices
+from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, check, pool_of, warm_steps
+from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
@@ -26,7 +26,7 @@ from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.model_lookup import find
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 
 _COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
 _DEGREES = (1, 2, 4, 8, 16, 32)
@@ -43,7 +43,7 @@ class Built:
     """A job that fits, with its prices."""
 
     job: RlJob
-    prices: Prices
+    prices: PhasePrices
     phases: list[role_memory.PhaseMemory]
     notes: tuple[str, ...]  # what was chosen in place of options
 
@@ -94,7 +94,7 @@ def build_job(
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
         load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
-        return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
+        return Built(job, PhasePrices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
     raise refusal
 
@@ -125,7 +125,7 @@ def _priced(
     return dataclasses.replace(table[key], logits=logits, head=head)
 
 
-def _typical_length(batch: Batch) -> int:
+def _typical_length(batch: SampleBatch) -> int:
     """The length in which an average token lies: attention's work for a token depends on it."""
     rng = np.random.default_rng(_SPREAD_SEED)
     lengths = (batch.prompt.draw(rng, _DRAWN) + batch.response.draw(rng, _DRAWN)).astype(float)
@@ -162,14 +162,14 @@ def _placement(request: RlRequest, cluster: Cluster) -> Placement:
     )  # fmt: skip
 
 
-def _batch(request: RlRequest) -> Batch:
+def _batch(request: RlRequest) -> SampleBatch:
     mini_batch = request.mini_batch or request.prompts
     if request.prompts % mini_batch:
         raise InputError(
             f"{request.prompts} prompts do not divide into mini-batches of {mini_batch} "
             f"({request.prompts} % {mini_batch} = {request.prompts % mini_batch}); use a --mini-batch that divides them"
         )
-    batch = Batch(
+    batch = SampleBatch(
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
         Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
@@ -199,8 +199,8 @@ def _batch(request: RlRequest) -> Batch:
 
 
 def _engine(
-    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: Batch
-) -> tuple[Engine, list[str]]:
+    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch
+) -> tuple[PricedEngine, list[str]]:
     """The engine of the request, or of the smallest tensor-parallel degree that holds a sequence of full length."""
     fields: dict[str, Any] = dict(request.engine)
     notes = []
@@ -249,7 +249,7 @@ def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
     ] or [1]
 
 
-def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Trainer:
+def _trainer(request: RlRequest, batch: SampleBatch, context: int, sharers: int) -> Trainer:
     most_tokens = batch.longest * max(request.micro_sequences or 1, request.logprob_sequences or 1)
     tokens = request.micro_tokens or max(
         -(-most_tokens // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.post_training.rl_job import Batch, RlJob
+from presim.post_training.rl_job import RlJob, SampleBatch
 from presim.post_training.rollout import Responses, Window, generate
 
 _MOST_ROUNDS = 100
@@ -35,7 +35,7 @@ class Rounds:
         return sum(int(window.responses.length.sum()) for window in self.windows)
 
 
-def check(batch: Batch) -> None:
+def check(batch: SampleBatch) -> None:
     """Raise InputError if a step would take too many rounds."""
     expected = batch.prompts / max(batch.kept_share * batch.round_prompts, 1e-12)
     if expected > _MOST_ROUNDS / 2:
@@ -45,7 +45,7 @@ def check(batch: Batch) -> None:
         )
 
 
-def draw(batch: Batch, first_group: int, groups: int, rng: np.random.Generator) -> Responses:
+def draw(batch: SampleBatch, first_group: int, groups: int, rng: np.random.Generator) -> Responses:
     """Responses to so many new prompts; what environments answer counts as prompt."""
     count = groups * batch.samples
     return Responses(

@@ -8,7 +8,7 @@ import numpy as np
 from presim.hardware.power import shares
 from presim.post_training.build import Built
 from presim.post_training.rl_job import warm_steps
-from presim.post_training.rl_loop import SimulatedRun, Step
+from presim.post_training.rl_loop import SimulatedRun, TrainingStep
 from presim.post_training.rl_phases import Span
 from presim.post_training.role_memory import PhaseMemory
 
@@ -167,7 +167,7 @@ def _phases(spans: list[Span], steps: int) -> list[Phase]:
 
 
 def _figures(
-    built: Built, run: SimulatedRun, steady: tuple[Step, ...], phases: list[Phase], price: float | None
+    built: Built, run: SimulatedRun, steady: tuple[TrainingStep, ...], phases: list[Phase], price: float | None
 ) -> Figures:  # fmt: skip
     job, count = built.job, len(steady)
     step_s = (steady[-1].end_s - steady[0].start_s) / count

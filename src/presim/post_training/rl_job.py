@@ -14,7 +14,7 @@ from presim.hardware import Cluster
 from presim.post_training.logits import LogitsCode
 from presim.post_training.response_lengths import longest
 from presim.post_training.turns import Turns
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.generate import Lengths
 
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
@@ -23,7 +23,7 @@ Offloads = Literal["parameters", "optimizer", "reference"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class SampleBatch:
     """What a step generates and trains on."""
 
     prompts: int  # of a step; each is a group of responses
@@ -98,10 +98,10 @@ class RlJob:
 
     model: str
     cluster: Cluster  # with the GPUs of all pools
-    batch: Batch
+    batch: SampleBatch
     placement: Placement
     trainer: Trainer
-    engine: Engine
+    engine: PricedEngine
     algorithm: Algorithm = "grpo"
     reward_s: float = 0.0  # seconds of the reward of one response
     reward_workers: int = 64  # rewards computed at once

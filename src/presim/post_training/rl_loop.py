@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.rl_job import RlJob
-from presim.post_training.rl_phases import Phases, Prices, Span, rewarded_s
+from presim.post_training.rl_phases import PhasePrices, Phases, Span, rewarded_s
 from presim.post_training.rollout import Responses, Window, generate
 
 Ints = NDArray[np.int64]
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """A step of training: its batch, and what happened until the next weights were in the engines."""
 
     number: int
@@ -45,7 +45,7 @@ class Step:
 class SimulatedRun:
     """All steps, and the phases of all pools."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TrainingStep, ...]
     spans: tuple[Span, ...]
     in_flight_tokens: int  # generated for responses that no step has trained on when the simulation ends
     generated_tokens: int
@@ -62,7 +62,7 @@ class _State:
     admitted: int = 0  # groups
 
 
-def simulate(job: RlJob, prices: Prices) -> SimulatedRun:
+def simulate(job: RlJob, prices: PhasePrices) -> SimulatedRun:
     """Simulate ``job.steps`` steps of training."""
     rng = np.random.default_rng(job.seed)
     nothing = np.zeros(0, np.int64)
@@ -94,7 +94,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
     state.admitted = last
 
 
-def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step, list[Span]]:
+def _step(job: RlJob, prices: PhasePrices, state: _State, number: int) -> tuple[TrainingStep, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
     window = generate(live, job.engine, job.replicas, job.seed + number, job.batch.turns)
@@ -126,8 +126,8 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
 
 
 def _filtered_step(
-    job: RlJob, prices: Prices, state: _State, number: int, rng: np.random.Generator
-) -> tuple[Step, list[Span]]:
+    job: RlJob, prices: PhasePrices, state: _State, number: int, rng: np.random.Generator
+) -> tuple[TrainingStep, list[Span]]:
     """A step on-policy whose prompts are generated in rounds until enough pass the filter."""
     rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
     responses, start_s = rounds.responses, state.now_s
@@ -138,7 +138,7 @@ def _filtered_step(
     state.admitted += len(rounds.windows) * job.batch.round_prompts
     state.now_s = next_s
     last = rounds.windows[-1]
-    step = Step(
+    step = TrainingStep(
         number, start_s, next_s, int((responses.prompt + responses.length).sum()), len(responses),
         rounds.generated_tokens, 0, np.zeros(job.batch.prompts, np.int64),
         sum(float(window.rank_end_s.sum()) for window in rounds.windows),
@@ -176,13 +176,13 @@ def _is_in_time(job: RlJob, end_times_s: Floats, is_batch: NDArray[np.bool_]) ->
 def _summary(
     job: RlJob, state: _State, window: Window, number: int, is_batch: NDArray[np.bool_], end_times_s: Floats,
     cut_s: float, next_s: float, generated: Ints,
-) -> Step:  # fmt: skip
+) -> TrainingStep:  # fmt: skip
     responses, live = state.responses, window.responses
     rank_end_s = np.minimum(window.rank_end_s, cut_s - state.now_s)
     lengths = responses.length[is_batch]
     _, first = np.unique(responses.group[is_batch], return_index=True)
     half_done_s = float(np.median(rank_end_s))
-    return Step(
+    return TrainingStep(
         number,
         state.now_s,
         next_s,

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Prices:
+class PhasePrices:
     """Durations of everything but the rollout."""
 
     training: TrainingPrices
@@ -60,7 +60,7 @@ class Phases:
     """Lays the phases of a step behind each other."""
 
     def __init__(
-        self, job: RlJob, prices: Prices, number: int, start_s: float, ready_s: float, rewarded_s: float
+        self, job: RlJob, prices: PhasePrices, number: int, start_s: float, ready_s: float, rewarded_s: float
     ) -> None:
         self.job, self.prices, self.number = job, prices, number
         self.spans: list[Span] = []

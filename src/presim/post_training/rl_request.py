@@ -81,7 +81,9 @@ class RlRequest:
     old_logprobs: bool = True
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
     offload: tuple[Offloads, ...] = ()
-    engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.serving_plan.Plan`
+    engine: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # fields of `presim.serving.serving_plan.ServingPlan`
     vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
     reward_seconds: float = 0.0
     reward_workers: int = 64

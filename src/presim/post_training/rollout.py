@@ -12,7 +12,7 @@ from presim.post_training.turns import Turns, split
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import make
 
 Ints = NDArray[np.int64]
@@ -86,7 +86,7 @@ def _step_ends(served: Served) -> dict[int, Ints]:
     return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 
-def generate(responses: Responses, engine: Engine, replicas: int, seed: int, turns: Turns = _ONE_TURN) -> Window:
+def generate(responses: Responses, engine: PricedEngine, replicas: int, seed: int, turns: Turns = _ONE_TURN) -> Window:
     """Simulate the engines from now until all responses are generated.
 
     All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are

@@ -11,7 +11,7 @@ from presim.hardware import Cluster
 from presim.hardware import constants as calibration
 from presim.post_training.rl_job import Placement
 from presim.serving.serving_plan import WEIGHT_BYTES
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
@@ -40,7 +40,7 @@ class WeightSync:
 
 
 def weight_sync(
-    model: Model, engine: Engine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
+    model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
 ) -> WeightSync:
     """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
 

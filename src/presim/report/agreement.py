@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from presim.composition.capture_comparison import Agreement, Figure
+    from presim.composition.capture_comparison import Agreement, ComparedFigure
 
 _MOST = 20  # differences that are printed
 
@@ -80,5 +80,5 @@ def _differences(agreement: Agreement) -> Table:
     return table
 
 
-def _value(figure: Figure, value: float) -> str:
+def _value(figure: ComparedFigure, value: float) -> str:
     return f"{value / 2**30:.2f} GiB" if figure.unit == "bytes" else f"{value:.4g} s"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import TraceSteps
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.collective import Collective, Splits
@@ -29,7 +29,7 @@ class Slice:
     flows: tuple[int, ...] = ()
 
 
-def step_slices(steps: Steps) -> list[Slice]:
+def step_slices(steps: TraceSteps) -> list[Slice]:
     """One slice for each step."""
     return [
         Slice(f"step {index}" if steps.counted else "run", step.start_ns, step.end_ns)

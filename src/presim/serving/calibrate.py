@@ -19,8 +19,8 @@ from presim.serving.answer import metrics
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import TABLES, Engine
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.steps.times import TABLES, PricedEngine
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.serving.workloads.workload import Workload, make
 from presim.system.files import FormatError, decode_foreign_json, read_bytes, shortened, write_file
 from presim.units import quantities
@@ -32,7 +32,7 @@ _WIDEST = 8.0  # largest accepted factor between measured and predicted TPOT; be
 
 
 @dataclasses.dataclass(frozen=True)
-class Calibration:
+class ServingCalibration:
     """The fitted overheads, and the metrics before and after the fit."""
 
     overheads: Overheads
@@ -101,14 +101,14 @@ def load_of(result: dict[str, Any]) -> Workload:
         return dataclasses.replace(make("benchmark", arrival[order], *lengths), concurrency=concurrency)
     has_rate = isinstance(rate, int | float) and np.isfinite(rate)
     prompt, output = (max(result[key] / count, 1.0) for key in ("total_input_tokens", "total_output_tokens"))
-    recipe = Recipe(
+    recipe = WorkloadRecipe(
         count, Lengths(prompt), Lengths(output), rate=float(rate) if has_rate and rate else None,
         arrivals="gamma", burstiness=float(result.get("burstiness") or 1), concurrency=concurrency,
     )  # fmt: skip
     return generate(recipe)
 
 
-def calibrate(deployment: Deployment, result: dict[str, Any]) -> Calibration:
+def calibrate(deployment: Deployment, result: dict[str, Any]) -> ServingCalibration:
     """Fit overheads so that the simulated engines match the benchmark."""
     load, engine, prefill = load_of(result), deployment.engine, deployment.prefill
 
@@ -144,7 +144,7 @@ def calibrate(deployment: Deployment, result: dict[str, Any]) -> Calibration:
     after = run(calibrated)
     measured = {key: float(result[key]) for key in _SHOWN if result.get(key)}
     begin, end = ({key: float(figures[key]) for key in _SHOWN} for figures in (before, after))
-    return Calibration(calibrated, begin, end, measured)
+    return ServingCalibration(calibrated, begin, end, measured)
 
 
 def _with_input(overheads: Overheads, input_us: float, prompt_tokens: float) -> Overheads:
@@ -155,19 +155,19 @@ def _with_input(overheads: Overheads, input_us: float, prompt_tokens: float) -> 
     return dataclasses.replace(overheads, input_us=max(left_us, 0.0), input_token_us=0.0, input_load_us=0.0)
 
 
-def _corrected(engine: Engine, overheads: Overheads) -> Engine:
+def _corrected(engine: PricedEngine, overheads: Overheads) -> PricedEngine:
     """The engine with another scale of its steps, and another time before the queue, without pricing its steps anew."""
     factor = overheads.step_scale / engine.overheads.step_scale
     scaled = {name: getattr(engine.times, name) * factor for name in TABLES}
     return dataclasses.replace(engine, overheads=overheads, times=dataclasses.replace(engine.times, **scaled))
 
 
-def write(calibration: Calibration, path: Path, notes: Sequence[str] = ()) -> None:
+def write(calibration: ServingCalibration, path: Path, notes: Sequence[str] = ()) -> None:
     """Write as JSON, for ``presim serve --overheads``. ``notes``: on the prices."""
     write_file(path, (json.dumps(document(calibration, path, notes), indent=1, sort_keys=True) + "\n").encode())
 
 
-def document(calibration: Calibration, path: Path, notes: Sequence[str]) -> dict[str, Any]:
+def document(calibration: ServingCalibration, path: Path, notes: Sequence[str]) -> dict[str, Any]:
     """The calibration with the file that it is for."""
     return {"schema": SCHEMA, "file": str(path), "notes": list(notes), **dataclasses.asdict(calibration)}
 

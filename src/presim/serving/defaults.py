@@ -9,7 +9,7 @@ from presim.composition.models.description import Model
 from presim.hardware import Gpu
 from presim.serving.engine_versions import NEWEST, is_asynchronous
 from presim.serving.kv.startup import asked_length
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.units import GIB
 
 VERSIONS = {  # whose defaults these are
@@ -22,10 +22,10 @@ VllmStart: TypeAlias = Literal["server", "llm", "async-llm"]
 _MIB = 1 << 20
 
 
-def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
+def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> ServingPlan:
     """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
     explicit = {name: value for name, value in fields.items() if value is not None}
-    plain = Plan(**explicit)
+    plain = ServingPlan(**explicit)
     if "cache" not in explicit and _takes_cache_type(plain, model):
         explicit["cache"] = model.checkpoint.cache
         plain = dataclasses.replace(plain, cache=model.checkpoint.cache)
@@ -39,12 +39,12 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     return plan
 
 
-def _takes_cache_type(plan: Plan, model: Model) -> bool:
+def _takes_cache_type(plan: ServingPlan, model: Model) -> bool:
     """Whether the engine keeps keys and values as the checkpoint says: all do so with ModelOpt's, vLLM with others."""
     return plan.as_published and (plan.kernels == "vllm" or model.checkpoint.method == "modelopt")
 
 
-def sentence(plan: Plan, gpu: Gpu) -> str | None:
+def sentence(plan: ServingPlan, gpu: Gpu) -> str | None:
     """What the engine chose by itself, with its version; None where the user chose everything."""
     if not plan.defaulted:
         return None
@@ -67,7 +67,7 @@ _NAMES: dict[str, dict[str, str]] = {
 }
 
 
-def _vllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _vllm(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """vLLM 0.33, engine/arg_utils.py, `get_batch_defaults` of its server; config/cache.py for the share of memory."""
     if gpu.memory_bytes >= 160 * GIB:
         tokens, sequences = 16384, 1024
@@ -98,7 +98,7 @@ def limits_by_start(start: VllmStart, gpu: Gpu) -> dict[str, int]:
     return {"max_num_batched_tokens": 16384 if is_large else 8192, "max_num_seqs": 1024 if is_large else 256}
 
 
-def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _sglang(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """SGLang 0.5.23, srt/arg_groups/memory_hook.py, `handle_gpu_memory_settings`."""
     memory_mib = gpu.memory_bytes / _MIB
     bounds_gib = (20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512)
@@ -117,7 +117,7 @@ def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
+def _sglang_sequences(plan: ServingPlan, model: Model, gpu: Gpu) -> int:
     """SGLang 0.5.23, srt/mem_cache/kv_cache_configurator.py, `resolve_max_num_reqs`."""
     from presim.serving.steps.engine_memory import lay_out
 
@@ -126,7 +126,7 @@ def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
     return max(min(max(min(int(tokens / asked_length(model, plan) * 512), 4096), 2048), tokens // 2), 1)
 
 
-def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _trtllm(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """The same on all GPUs: `BuildConfig` and `trtllm-serve` (tensorrt_llm/builder.py and commands/serve.py of 1.0).
 
     https://github.com/NVIDIA/TensorRT-LLM/blob/v1.0.0/tensorrt_llm/commands/serve.py; the cache gets 0.9 of the memory

@@ -12,7 +12,7 @@ from presim.system.budgets import Budget, Estimate
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment
-    from presim.serving.workloads.generate import Recipe
+    from presim.serving.workloads.generate import WorkloadRecipe
     from presim.serving.workloads.workload import Workload
 
 # Measured with Llama-3-8B on H100s at 100,000 and 400,000 requests, 1 to 1,024 engines, 2 cores of an Intel Xeon that
@@ -38,7 +38,7 @@ class _Load:
     concurrency: int
 
 
-def check_recipe(recipe: Recipe, deployment: Deployment, budget: Budget) -> None:
+def check_recipe(recipe: WorkloadRecipe, deployment: Deployment, budget: Budget) -> None:
     """Check a workload before it is generated.
 
     Raises:

@@ -59,7 +59,7 @@ class Offload:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ServingPlan:
     """One engine."""
 
     tp: int = 1  # tensor-parallel degree of attention
@@ -171,7 +171,7 @@ def stage_ends(layers: int, stages: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(starts))
 
 
-def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
+def graph_sizes(plan: ServingPlan, blackwell: bool) -> tuple[int, ...]:
     """Token counts for which vLLM captures CUDA graphs (vLLM 0.33, config/vllm.py).
 
     A step is padded to the next one. Experts in MXFP4 are gpt-oss's, whose largest graph has 1,024 tokens.

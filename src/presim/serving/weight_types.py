@@ -10,7 +10,7 @@ from presim.composition.models.decoder_layers import Layer, WeightType
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Gpu
-from presim.serving.serving_plan import Kernels, Plan, Weights
+from presim.serving.serving_plan import Kernels, ServingPlan, Weights
 
 # Lowest compute capability x 10 + minor with kernels for a type in vLLM 0.33 (model_executor/layers/quantization,
 # `get_min_capability`); fp8 and fp4 below their tensor cores run as 16-bit products on unpacked weights (Marlin).
@@ -31,7 +31,7 @@ _METHODS: dict[Kernels, tuple[str, ...]] = {
 }
 
 
-def typed(plan: Plan, model: Model, weights: Weights | None, experts: Weights | None) -> Plan:
+def typed(plan: ServingPlan, model: Model, weights: Weights | None, experts: Weights | None) -> ServingPlan:
     """The plan with the user's types, or with the checkpoint's where the user names none.
 
     Raises:
@@ -53,7 +53,7 @@ def typed(plan: Plan, model: Model, weights: Weights | None, experts: Weights | 
     return dataclasses.replace(plan, weights=checkpoint.weights, expert_weights=of_experts, as_published=published)
 
 
-def check(model: Model, plan: Plan, gpu: Gpu) -> None:
+def check(model: Model, plan: ServingPlan, gpu: Gpu) -> None:
     """Refuse types that the engine has no kernels for on a GPU.
 
     Raises:
@@ -78,13 +78,13 @@ def check(model: Model, plan: Plan, gpu: Gpu) -> None:
             )
 
 
-def _used(model: Model, plan: Plan) -> set[WeightType]:
+def _used(model: Model, plan: ServingPlan) -> set[WeightType]:
     if not plan.as_published:
         return {plan.weights, plan.of_experts}
     return {weight.stored for kind in model.kinds for weight in kind.weights}
 
 
-def as_computed(model: Model, plan: Plan, gpu: Gpu) -> tuple[Model, Plan]:
+def as_computed(model: Model, plan: ServingPlan, gpu: Gpu) -> tuple[Model, ServingPlan]:
     """Model and plan with the types by which a GPU multiplies: unpacked ones where it has no products of few bits."""
     unpacked = {kind: plain for kind, plain in _UNPACKED.items() if not gpu.peak(kind.split("-")[0])}
     if gpu.vendor != "nvidia" or not unpacked.keys() & _used(model, plan):

@@ -17,7 +17,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster, choose_cluster
 from presim.sources.chakra_files import RankFile, read_rank
 from presim.sources.chakra_rank import EVERYONE, TraceOfRank
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.system.files import FormatError, convert, decode_json, read_bytes
 from presim.system.files.field_bounds import Count
 from presim.trace import spans
@@ -30,7 +30,7 @@ class Chakra:
     """Reads execution traces."""
 
     paths: Sequence[Path]
-    request: Request
+    request: SourceRequest
     name: str = "chakra"
 
     def job(self) -> Job:
@@ -70,7 +70,7 @@ class Chakra:
         return Job(traces, stands_for, notes=notes)
 
 
-def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
+def open_chakra(paths: Sequence[Path], request: SourceRequest) -> Chakra | None:
     """Open files that end in ``.et``, or folders of them."""
     files: list[Path] = []
     for path in paths:
@@ -123,7 +123,7 @@ def _groups(side_file: dict[str, Any], world_size: int) -> dict[str, Group]:
     return {**groups, EVERYONE: Group("", tuple(range(world_size)), world_size)}
 
 
-def _recorded_on(first: RankFile, world_size: int, request: Request) -> Cluster:
+def _recorded_on(first: RankFile, world_size: int, request: SourceRequest) -> Cluster:
     attributes = first.attributes
     gpu = request.gpu or attributes.get("gpu")
     if gpu is None and request.cluster is None:

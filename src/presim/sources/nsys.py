@@ -14,7 +14,7 @@ from typing import Any
 from presim.sources.device_events import check_single_gpu, event, profile_of
 from presim.sources.kineto.events import Event, Profile
 from presim.sources.kineto.profile_source import Kineto
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
 _KERNELS, _CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -25,7 +25,7 @@ _DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUPTI's CUpti_Act
 _PINNED = 2  # CUPTI's CUpti_ActivityMemoryKind
 
 
-def open_nsys(paths: Sequence[Path], request: Request) -> Kineto | None:
+def open_nsys(paths: Sequence[Path], request: SourceRequest) -> Kineto | None:
     """Open SQLite exports of Nsight Systems; None if a file is none."""
     if not paths or not all(is_sqlite(path) and _CALLS in table_names(path) for path in paths):
         return None

@@ -9,13 +9,13 @@ from typing import TypeAlias
 from presim.errors import InputError
 from presim.sources import chakra, nsys, rocpd, saved
 from presim.sources.kineto import profile_source as kineto
-from presim.sources.source import GROUP, Request, Source
+from presim.sources.source import GROUP, Source, SourceRequest
 from presim.system import plugins
 
-Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format
+Opener: TypeAlias = Callable[[Sequence[Path], SourceRequest], Source | None]  # None: the files have another format
 
 
-def open_files(paths: Sequence[Path], request: Request, kind: str | None = None) -> Source:
+def open_files(paths: Sequence[Path], request: SourceRequest, kind: str | None = None) -> Source:
     """Find the source that reads these files: plug-ins first, by name, then presim's own.
 
     ``kind``: restrict to one entry point or built-in source.

@@ -15,7 +15,7 @@ from presim.errors import InputError
 from presim.sources.device_events import check_single_gpu, event, profile_of
 from presim.sources.kineto.events import Event, Profile
 from presim.sources.kineto.profile_source import Kineto
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
 _DISPATCH = "rocpd_kernel_dispatch"
@@ -23,7 +23,7 @@ _DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DE
 _SIDES = ("x", "y", "z")
 
 
-def open_rocpd(paths: Sequence[Path], request: Request) -> Kineto | None:
+def open_rocpd(paths: Sequence[Path], request: SourceRequest) -> Kineto | None:
     """Open databases of rocprofv3; None if a file is none."""
     if not paths or not all(
         is_sqlite(path) and any(name.startswith(_DISPATCH) for name in table_names(path)) for path in paths

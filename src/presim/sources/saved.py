@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.job import Job
 from presim.trace.job_store import JOB_FILE
 
@@ -23,6 +23,6 @@ class Saved:
         return Job.load(self.folder)
 
 
-def open_saved(paths: Sequence[Path], request: Request) -> Saved | None:
+def open_saved(paths: Sequence[Path], request: SourceRequest) -> Saved | None:
     """Open one folder with a saved job."""
     return Saved(paths[0]) if len(paths) == 1 and (paths[0] / JOB_FILE).is_file() else None

@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request(ClusterOptions):
+class SourceRequest(ClusterOptions):
     """The user's options for files; cluster options describe the hardware that the files were recorded on."""
 
     step: int | None = None  # step number of a profile; None: all consecutive steps

@@ -159,7 +159,7 @@ class ReadBack(msgspec.Struct, frozen=True):
 
     line: str  # ``file.py:12``
     what: str  # item, copy to host, nonzero, …
-    answer: str  # computed, or the policy's name (`presim.capture.device_values.policies.Origin`)
+    answer: str  # computed, or the policy's name (`presim.capture.device_values.policies.DeviceValueOrigin`)
     times: Count
     may_decide: bool = False  # it differs between real ranks, and what the program does may depend on it
 

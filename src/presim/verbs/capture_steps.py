@@ -22,7 +22,7 @@ import platformdirs
 from presim.errors import CaptureError, InputError
 from presim.serving.steps import batches as step_batches
 from presim.serving.steps.captured_step_times import CapturedSteps, with_captured
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.system.files import FormatError, decode_json, make_folder, read_bytes, write_file
 from presim.system.files.scratch import temporary_folder
 
@@ -38,14 +38,14 @@ Progress = Callable[[str], None]
 
 
 def engine_with_steps(
-    engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
-) -> Engine:
+    engine: PricedEngine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
+) -> PricedEngine:
     """The engine with steps as captured; arguments and errors as of `captured_steps`."""
     return with_captured(engine, captured_steps(engine, config, steps, progress))
 
 
 def captured_steps(
-    engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
+    engine: PricedEngine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
 ) -> CapturedSteps:
     """Captured batches of an engine. ``steps``: captured, or the folder of a saved set.
 
@@ -65,7 +65,7 @@ def captured_steps(
     return read_captured(folder, cluster, engine.prices)
 
 
-def stage_cluster(engine: Engine) -> Cluster:
+def stage_cluster(engine: PricedEngine) -> Cluster:
     """The GPUs of one pipeline stage of one data-parallel rank: what runs in a capture."""
     cluster, ranks = engine.cluster, engine.plan.tp
     if cluster.world_size == ranks:
@@ -74,7 +74,7 @@ def stage_cluster(engine: Engine) -> Cluster:
     return msgspec.structs.replace(cluster, nodes=ranks // gpus_per_node, gpus_per_node=gpus_per_node)
 
 
-def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
+def capture_request(engine: PricedEngine, config: dict[str, Any]) -> dict[str, Any]:
     """All that a capture depends on, as JSON."""
     longest = engine.limits.max_model_len
     return {

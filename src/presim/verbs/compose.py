@@ -85,7 +85,7 @@ def compose_like(
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
     """
-    from presim.composition.capture_comparison import Figure, compare
+    from presim.composition.capture_comparison import ComparedFigure, compare
     from presim.composition.like import plan_of
     from presim.composition.plan import read_plan
     from presim.trace import job_store
@@ -96,8 +96,12 @@ def compose_like(
     evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
     composed = evaluation.result
     figures = [
-        Figure("step time", "s", captured.step_time_s or 0.0, composed.step_time_s or 0.0),
-        Figure("peak allocated", "bytes", captured.memory.peak_allocated_bytes, composed.memory.peak_allocated_bytes),
-        Figure("peak reserved", "bytes", captured.memory.peak_reserved_bytes, composed.memory.peak_reserved_bytes),
+        ComparedFigure("step time", "s", captured.step_time_s or 0.0, composed.step_time_s or 0.0),
+        ComparedFigure(
+            "peak allocated", "bytes", captured.memory.peak_allocated_bytes, composed.memory.peak_allocated_bytes
+        ),
+        ComparedFigure(
+            "peak reserved", "bytes", captured.memory.peak_reserved_bytes, composed.memory.peak_reserved_bytes
+        ),
     ]
     return evaluation, compare(job.traces, {trace.manifest.rank: trace for trace in traces}, figures)

@@ -9,9 +9,9 @@ from typing import Any
 from presim.errors import InputError
 from presim.serving.deployments import deployment_record, deployment_search
 from presim.serving.deployments.advice import advice, shortfall
-from presim.serving.deployments.capacity import Load
+from presim.serving.deployments.capacity import OfferedLoad
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment_answer import Answer, answer
+from presim.serving.deployments.deployment_answer import DeploymentAnswer, answer
 from presim.serving.deployments.deployment_ranking import Ranking, Say, deployment_of, rank
 from presim.serving.deployments.deployment_search import Found, Space
 from presim.serving.deployments.unfit import misfit
@@ -22,12 +22,12 @@ from presim.serving.model_lookup import find
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class DeploymentQuestion:
     """A model, what it is asked to serve, and where."""
 
     word: str  # for the model
     space: Space
-    load: Load
+    load: OfferedLoad
     demand: Demand = dataclasses.field(default_factory=Demand)
 
 
@@ -35,9 +35,9 @@ class Question:
 class Decision:
     """All that is known of a question's deployments."""
 
-    question: Question
+    question: DeploymentQuestion
     ranking: Ranking
-    answer: Answer | None  # None: nothing meets the SLO and the demand, or a signal came
+    answer: DeploymentAnswer | None  # None: nothing meets the SLO and the demand, or a signal came
     document: dict[str, Any]
 
     @property
@@ -46,7 +46,7 @@ class Decision:
         return self.answer is not None or self.ranking.partial
 
 
-def decide(question: Question, say: Say = str) -> Decision:
+def decide(question: DeploymentQuestion, say: Say = str) -> Decision:
     """Search, simulate and confirm the deployments of a question; ``say`` is told what is being done.
 
     Raises:
@@ -75,7 +75,7 @@ def decide(question: Question, say: Say = str) -> Decision:
     return Decision(question, ranking, best, content)
 
 
-def _shortfall(estimated: Found, load: Load, demand: Demand) -> str | None:
+def _shortfall(estimated: Found, load: OfferedLoad, demand: Demand) -> str | None:
     """What the limits allow at most, where it is less than what is asked."""
     if demand.relaxed() == demand:
         return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
-from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
+from presim.engine.every_rank import DrawOutcome, Factors, Floats, outcomes, window_of
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import SimulateOptions
@@ -174,7 +174,7 @@ def _draws(
         )
 
 
-def _figures(simulated: Sequence[Outcome], jitter: dict[str, float], seed: int, ranks: int) -> EveryRank:
+def _figures(simulated: Sequence[DrawOutcome], jitter: dict[str, float], seed: int, ranks: int) -> EveryRank:
     baseline, *drawn = simulated
     times = [outcome.step_ns / 1e9 for outcome in drawn]
     low, middle, high = (float(value) for value in np.quantile(times, (0.1, 0.5, 0.9))) if times else (None,) * 3

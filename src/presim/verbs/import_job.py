@@ -29,13 +29,13 @@ def import_and_evaluate(
         InputError: the files cannot be used, or the folder cannot be written.
     """
     from presim.sources.readers import open_files
-    from presim.sources.source import Request
+    from presim.sources.source import SourceRequest
     from presim.trace import job_store
 
     job_store.check_writable(out)
     recorded_on = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
     with noted("nothing is written, because the files were not read to their end"):
-        job = open_files(files, Request(**recorded_on, step=step, missing=missing), kind).job()
+        job = open_files(files, SourceRequest(**recorded_on, step=step, missing=missing), kind).job()
         job.save(out)
     with noted(f"the job is in {os.fspath(out)}: go on with `presim simulate {os.fspath(out)}`"):
         return evaluate_saved(out, options)

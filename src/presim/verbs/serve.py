@@ -18,9 +18,9 @@ from presim.serving.drafting import drafting_of
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model_lookup import config_of, find, from_config
 from presim.serving.serving_options import EngineOptions, EnginesOptions, FleetOptions, LifeOptions, LoadOptions
-from presim.serving.serving_plan import Offload, Plan
+from presim.serving.serving_plan import Offload, ServingPlan
 from presim.serving.steps import overheads
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 from presim.serving.weight_types import typed
 from presim.serving.workloads import generate, traces, workload
 from presim.serving.workloads.workload import Workload
@@ -30,14 +30,16 @@ from presim.units import quantities
 from presim.verbs.capture_steps import engine_with_steps
 
 _TARGETS = {"utilization": 0.7, "queue": 4.0}  # of an autoscaler's signal, where the user names none
-_PLAN = {field.name for field in dataclasses.fields(Plan)} & {field.name for field in dataclasses.fields(EngineOptions)}
+_PLAN = {field.name for field in dataclasses.fields(ServingPlan)} & {
+    field.name for field in dataclasses.fields(EngineOptions)
+}
 _RECIPE = (
-    {field.name for field in dataclasses.fields(generate.Recipe)}
+    {field.name for field in dataclasses.fields(generate.WorkloadRecipe)}
     & {field.name for field in dataclasses.fields(LoadOptions)}
 ) - {"requests", "prompt", "output"}
 
 
-def plan_of(options: EngineOptions, model: Model, gpu: Gpu) -> Plan:
+def plan_of(options: EngineOptions, model: Model, gpu: Gpu) -> ServingPlan:
     """The plan of an engine, with its defaults for the GPU.
 
     Raises:
@@ -52,17 +54,17 @@ def plan_of(options: EngineOptions, model: Model, gpu: Gpu) -> Plan:
     drafting = drafting_of(options.speculative, options.draft_tokens, options.acceptance, draft_model)
     plan_fields |= {"drafting": drafting, "offload": offload}
     named_fields = {name: value for name, value in plan_fields.items() if value is not None}
-    types = typed(Plan(**named_fields), model, weights, experts)
+    types = typed(ServingPlan(**named_fields), model, weights, experts)
     plan_fields |= {name: getattr(types, name) for name in ("weights", "expert_weights", "as_published")}
     return with_defaults(plan_fields, model, gpu)
 
 
-def prefill_plan_of(options: EnginesOptions, plan: Plan) -> Plan:
+def prefill_plan_of(options: EnginesOptions, plan: ServingPlan) -> ServingPlan:
     """The plan of engines that only prefill, beside engines of ``plan``."""
     return dataclasses.replace(plan, tp=options.prefill_tp or plan.tp)
 
 
-def engines_of(options: EnginesOptions, engine: Engine, build_prefill: Callable[[], Engine]) -> Deployment:
+def engines_of(options: EnginesOptions, engine: PricedEngine, build_prefill: Callable[[], PricedEngine]) -> Deployment:
     """Engines like ``engine``, and those that only prefill, if there are any."""
     prefill = build_prefill() if options.prefill_replicas else None
     return Deployment(engine, options.replicas, options.router, prefill, options.prefill_replicas)
@@ -99,7 +101,7 @@ def deployment_of(
         prefill_plan = _with_defaults_of(prefill_plan, shape, gpu)
     all_gpus = replicas * plan.gpus + fleet.prefill_replicas * prefill_plan.gpus
 
-    def build_engine(plan: Plan, options: dict[str, str | None] = cluster_options) -> Engine:
+    def build_engine(plan: ServingPlan, options: dict[str, str | None] = cluster_options) -> PricedEngine:
         gpus = max(all_gpus, plan.gpus) if described.network else plan.gpus
         cluster = choose_cluster(**options, world_size=gpus)  # type: ignore[arg-type]
         engine = build(shape, plan, cluster, over, prices)
@@ -120,7 +122,7 @@ def _with_prefill_gpu(cluster_options: dict[str, str | None], gpu: str, prefill_
     return {**cluster_options, "gpu": gpu}
 
 
-def _with_defaults_of(plan: Plan, model: Model, gpu: Gpu) -> Plan:
+def _with_defaults_of(plan: ServingPlan, model: Model, gpu: Gpu) -> ServingPlan:
     """The plan with its engine's defaults for another GPU, where the user left them to the engine."""
     names = [field.name for field in dataclasses.fields(plan)]
     explicit = {name: getattr(plan, name) for name in names if name not in (*plan.defaulted, "defaulted")}
@@ -172,8 +174,8 @@ def workload_of(options: LoadOptions, deployment: Deployment) -> Workload:
     return requests
 
 
-def recipe_of(options: LoadOptions) -> generate.Recipe:
+def recipe_of(options: LoadOptions) -> generate.WorkloadRecipe:
     """What requests are drawn from."""
     lengths = generate.lengths_of(options.prompt), generate.lengths_of(options.output)
     fields: dict[str, Any] = {name: getattr(options, name) for name in _RECIPE}
-    return generate.Recipe(options.requests or 1000, *lengths, **fields)
+    return generate.WorkloadRecipe(options.requests or 1000, *lengths, **fields)

@@ -106,12 +106,12 @@ SEEN = {"retracted": 0, "found": 0, "chunks": 0}
 @given(cases())
 @settings(max_examples=int(sys.argv[1]), deadline=None, suppress_health_check=list(HealthCheck))
 def every_step_is_the_same(case: tuple[Limits, Workload]) -> None:
-    from presim.serving.engines.sglang_engine import Engine
+    from presim.serving.engines.sglang_engine import SGLangEngine
 
     limits, workload = case
     steps, free, (begun, ended) = scheduled(limits, workload)
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(limits, step_times(limits), Path(folder))
+        engine = SGLangEngine(limits, step_times(limits), Path(folder))
         first, last = engine.serve(workload)
     assert [list(step.items()) for step in steps] == [list(step.items()) for step in engine.steps]
     assert first.tolist() == begun

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from presim.serving.engines.engine import Apart, Fleet, Limits, Replica, StepTimes, constant_times
 from presim.serving.engines.simulate_fleet import simulate
-from presim.serving.engines.vllm_engine import Engine
+from presim.serving.engines.vllm_engine import VllmEngine
 from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
 
@@ -136,7 +136,7 @@ def scheduled(
 def every_step_is_the_same(case: tuple[Limits, Workload, int]) -> None:
     limits, workload, step_ns = case
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(limits, step_times(limits, step_ns), Path(folder))
+        engine = VllmEngine(limits, step_times(limits, step_ns), Path(folder))
         first, last = engine.serve(workload)
     steps, free, (begun, ended) = scheduled(limits, workload, step_ns)
     assert first.tolist() == begun

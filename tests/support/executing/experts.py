@@ -14,7 +14,7 @@ from presim.composition.graph.graph_schema import Node
 from presim.composition.passes.collective_names import ALL_GATHER, ALL_TO_ALL, COMBINE, DISPATCH, REDUCE_SCATTER
 
 if TYPE_CHECKING:
-    from presim.composition.schedule import Run
+    from presim.composition.schedule import BlockRun
     from support.executing.interpreter import Rank
 
 GROUP = "experts"
@@ -30,7 +30,7 @@ def special(rank: Rank, node: Node, inputs: list[torch.Tensor], shapes: Any) -> 
     return [one.reshape(shape) for one, shape in zip(made, shapes)]
 
 
-def communicate(rank: Rank, run: Run, node: Node) -> None:
+def communicate(rank: Rank, run: BlockRun, node: Node) -> None:
     """A collective among the ranks that share experts, along the first dimension."""
     for given, out in zip(node.inputs, node.outputs):
         mine = rank.tensor(run, given).contiguous()

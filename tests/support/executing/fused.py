@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Origin, Segment
+from presim.composition.graph.graph_schema import Node, Segment, ValueOrigin
 from presim.composition.passes import fusion
-from presim.composition.schedule import Run, value_key
+from presim.composition.schedule import BlockRun, value_key
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank
@@ -35,7 +35,7 @@ def remember() -> None:
     fusion._fused_run = _remembered
 
 
-def compute(rank: Rank, run: Run, node: Node) -> None:
+def compute(rank: Rank, run: BlockRun, node: Node) -> None:
     """Run the nodes beside the rank's storages, and keep of their results what the kernel writes.
 
     A value that the kernel does not name among its inputs is not there, and one that it does not name among its outputs
@@ -51,7 +51,9 @@ def compute(rank: Rank, run: Run, node: Node) -> None:
     outside, rank.storages = rank.storages, {old: one.clone() for old, one in given.items() if one is not None}  # type: ignore[misc]
     values, known = rank.graph.segments[home.segment].values, {one.value for one in first.inputs}
     for one in inner:
-        wanted = {part.value for part in one.inputs if values[part.value].origin in (Origin.PARAMETER, Origin.INPUT)}
+        wanted = {
+            part.value for part in one.inputs if values[part.value].origin in (ValueOrigin.PARAMETER, ValueOrigin.INPUT)
+        }
         assert wanted <= known, f"{node.operator} has no input {[values[place].name for place in wanted - known]}"
         rank.compute(home, one)
     outside |= {key(run, new.value): rank.storages[key(home, old.value)] for old, new in written}  # type: ignore[index, misc]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Parameter, ValueOrigin
 from presim.composition.graph.sizes import read
 from presim.composition.passes.collective_names import (
     ALL_GATHER,
@@ -23,7 +23,7 @@ from presim.composition.passes.collective_names import (
     SEND_RECV,
     WAIT,
 )
-from presim.composition.schedule import Key, Run, value_key
+from presim.composition.schedule import BlockRun, Key, value_key
 from support.executing import experts, fused, kernels, narrow, recording, ring
 
 
@@ -64,7 +64,7 @@ class Rank:
         """This rank's number in the group."""
         return dist.get_rank(self.group)
 
-    def run(self, run: Run) -> None:
+    def run(self, run: BlockRun) -> None:
         """One block of a segment."""
         segment = self.graph.segments[run.segment]
         for node in segment.nodes:
@@ -77,7 +77,7 @@ class Rank:
             elif not narrow.compute(self, run, node):
                 self.compute(run, node)
 
-    def storage(self, run: Run, index: int, dtype: str = "") -> torch.Tensor | None:
+    def storage(self, run: BlockRun, index: int, dtype: str = "") -> torch.Tensor | None:
         """What a value lies in; made where it is not there and its type is known."""
         segment = self.graph.segments[run.segment]
         value = segment.values[index]
@@ -85,7 +85,7 @@ class Rank:
         if key is None:
             block = f"{segment.name[:-2]}.{segment.first + run.block}" if value.name[:1] == "." else ""
             name = f"{block}{value.name}"
-            if value.origin is Origin.INPUT:
+            if value.origin is ValueOrigin.INPUT:
                 return self.inputs[name].detach().reshape(-1)
             return narrow.stored(self.parameters, name)
         if key not in self.storages and dtype:
@@ -93,7 +93,7 @@ class Rank:
             self.storages[key] = torch.zeros(max(1, self.bytes[run.segment][index] // kind.itemsize), dtype=kind)
         return self.storages.get(key)
 
-    def tensor(self, run: Run, operand: Operand, offset: int = 0, make: bool = False) -> torch.Tensor:
+    def tensor(self, run: BlockRun, operand: Operand, offset: int = 0, make: bool = False) -> torch.Tensor:
         """A tensor as a node sees it."""
         storage = self.storage(run, operand.value, operand.dtype if make else "")
         assert storage is not None, f"{run}: value {operand.value} is used before it is made"
@@ -102,7 +102,7 @@ class Rank:
         last = len(storage) - span  # an offset that counts tokens is one of the trace's: the last token's
         return storage.as_strided(shape, stride, min(offset, last))
 
-    def compute(self, run: Run, node: Node) -> None:
+    def compute(self, run: BlockRun, node: Node) -> None:
         """One node, by the call that it was recorded from."""
         offsets: Any = node.attributes.get("offsets", [0] * (len(node.inputs) + len(node.outputs)))
         inputs = [self.tensor(run, one, at) for one, at in zip(node.inputs, offsets)]
@@ -122,7 +122,7 @@ class Rank:
         if node.operator == "aten::nll_loss_forward":
             self.loss = self.tensor(run, node.outputs[0])
 
-    def _communicate(self, run: Run, node: Node) -> None:
+    def _communicate(self, run: BlockRun, node: Node) -> None:
         """Along the dimension that the shapes tell."""
         if node.attributes["group"] == experts.GROUP:
             experts.communicate(self, run, node)

@@ -14,7 +14,7 @@ import torch
 from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.passes.quantisation import CAST, FORMATS, LARGEST
 from presim.composition.passes.sparse_weights import TILE
-from presim.composition.schedule import Run, value_key
+from presim.composition.schedule import BlockRun, value_key
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank
@@ -92,7 +92,7 @@ def stored(parameters: dict[str, torch.Tensor], name: str) -> torch.Tensor:
     return whole.detach().reshape(-1)
 
 
-def compute(rank: Rank, run: Run, node: Node) -> bool:
+def compute(rank: Rank, run: BlockRun, node: Node) -> bool:
     """Run a node that a pass of this kind has put in or changed; False for all others."""
     if node.operator == LARGEST:
         rank.tensor(run, node.outputs[0], make=True).copy_(rank.tensor(run, node.inputs[0]).float().abs().amax())
@@ -120,7 +120,7 @@ def _format(rank: Rank) -> str:
     return rank.format
 
 
-def _summed_over(rank: Rank, run: Run, cast: Operand) -> int:
+def _summed_over(rank: Rank, run: BlockRun, cast: Operand) -> int:
     """The dimension of a cast matrix that its product sums over."""
     for node in rank.graph.segments[run.segment].nodes:
         if node.operator in _PRODUCTS:
@@ -130,7 +130,7 @@ def _summed_over(rank: Rank, run: Run, cast: Operand) -> int:
     raise AssertionError(f"no product takes value {cast.value}")
 
 
-def _keep(rank: Rank, run: Run, out: Operand, made: torch.Tensor) -> None:
+def _keep(rank: Rank, run: BlockRun, out: Operand, made: torch.Tensor) -> None:
     """As a storage that the operand's shape and strides fit."""
     shape, stride = rank.shapes[out.shape], rank.shapes[out.stride]
     span = 1 + sum((size - 1) * step for size, step in zip(shape, stride))

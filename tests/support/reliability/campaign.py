@@ -176,10 +176,10 @@ def _reuse_engines() -> None:
     from presim.serving.steps import times
 
     build = times.build
-    engines_by_inputs: dict[bytes, times.Engine] = {}
+    engines_by_inputs: dict[bytes, times.PricedEngine] = {}
 
     @functools.wraps(build)
-    def build_once(*inputs: Any, **named_inputs: Any) -> times.Engine:
+    def build_once(*inputs: Any, **named_inputs: Any) -> times.PricedEngine:
         key = pickle.dumps((inputs, named_inputs))
         if key not in engines_by_inputs:
             engines_by_inputs[key] = build(*inputs, **named_inputs)

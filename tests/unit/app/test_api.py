@@ -19,7 +19,7 @@ from presim.app.events import changes
 from presim.app.guard import Tokens
 from presim.app.login import allowed_hosts
 from presim.app.server import application
-from presim.app.state import State
+from presim.app.state import AppState
 from presim.cli import main
 from presim.system.files import decode_json
 from presim.system.localhost import HOSTS
@@ -31,9 +31,9 @@ _SECRET = "a-secret-of-a-team"
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
     """A project with a result."""
-    state = State(tmp_path_factory.mktemp("project"))
+    state = AppState(tmp_path_factory.mktemp("project"))
     state.project.write_command("serve-1", [*WORDS, "--json", "serve-1.json"])
     assert main.run([*WORDS, "-q", "--json", str(state.project.path("serve-1"))]) == 0
     yield state
@@ -41,7 +41,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
 
 
 @pytest.fixture(scope="module")
-def client(state: State) -> TestClient:
+def client(state: AppState) -> TestClient:
     return TestClient(application(state, _SECRET), base_url="http://localhost:8123", headers={TOKEN: _SECRET})
 
 
@@ -69,7 +69,7 @@ def test_an_answer_is_of_the_type_that_is_described(client: TestClient, address:
         msgspec.convert(response.json(), address.type)
 
 
-def test_every_route_is_described_and_every_description_has_its_route(state: State) -> None:
+def test_every_route_is_described_and_every_description_has_its_route(state: AppState) -> None:
     routes = [route for route in application(state, _SECRET).routes if isinstance(route, Route)]
     served = {(method, route.path) for route in routes for method in route.methods or () if method != "HEAD"}
     document = openapi()
@@ -86,7 +86,7 @@ def test_the_description_has_every_type_that_it_names(client: TestClient) -> Non
 
 
 @pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.answer)
-def test_a_read_only_link_looks_and_changes_nothing(client: TestClient, state: State, address: Address) -> None:
+def test_a_read_only_link_looks_and_changes_nothing(client: TestClient, state: AppState, address: Address) -> None:
     before = sorted(path.name for path in state.project.folder.iterdir())
     if address.answer == "events":
         return
@@ -101,13 +101,13 @@ def test_a_read_only_page_knows_that_it_is(client: TestClient) -> None:
     assert answer["may_change"] is False
 
 
-def test_only_named_hosts_are_answered(state: State) -> None:
+def test_only_named_hosts_are_answered(state: AppState) -> None:
     app = application(state, _SECRET, ("10.0.0.7",))
     assert TestClient(app, base_url="http://10.0.0.7:80").get("/").status_code == 200
     assert TestClient(app, base_url="http://rebound.example").get("/").status_code == 400
 
 
-def test_events_bring_the_project_once_for_each_change(state: State, tmp_path: Path) -> None:
+def test_events_bring_the_project_once_for_each_change(state: AppState, tmp_path: Path) -> None:
     overviews = [state.overview(), state.overview(), msgspec.structs.replace(state.overview(), folder="elsewhere")]
     pauses: list[float] = []
 

@@ -13,7 +13,7 @@ from presim.app.api import TOKEN
 from presim.app.jobs import Jobs
 from presim.app.project import Project
 from presim.app.server import application
-from presim.app.state import State
+from presim.app.state import AppState
 
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "sequence": "2048"}
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(folder: Path) -> Iterator[TestClient]:
-    state = State(folder)
+    state = AppState(folder)
     yield TestClient(application(state, "secret"), base_url="http://localhost:8123", headers={TOKEN: "secret"})
     state.close()
 

@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 import presim
 from presim.app.api import TOKEN
-from presim.app.questions import QUESTIONS, Question
+from presim.app.questions import QUESTIONS, FormQuestion
 from presim.app.server import application
-from presim.app.state import State
+from presim.app.state import AppState
 from presim.cli import main
 from presim.cli.declared import declarations, errors_of
 from presim.hardware import catalogue
@@ -24,14 +24,14 @@ VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "nodes": "2", "gpus_per_node"
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
-    state = State(tmp_path_factory.mktemp("project"))
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
+    state = AppState(tmp_path_factory.mktemp("project"))
     yield state
     state.close()
 
 
 @pytest.fixture(scope="module")
-def client(state: State) -> TestClient:
+def client(state: AppState) -> TestClient:
     return TestClient(application(state, "secret"), base_url="http://localhost:8123", headers={TOKEN: "secret"})
 
 
@@ -96,7 +96,7 @@ def test_a_form_has_every_option_of_its_verb(client: TestClient, question: str) 
 
 @pytest.mark.torch_cuda
 def test_a_result_is_what_its_command_writes(
-    client: TestClient, state: State, composed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, state: AppState, composed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command beside it gives the same bytes, and so does the Python call."""
     shown = client.get(f"/api/results/{composed}").json()
@@ -112,7 +112,7 @@ def test_a_result_is_what_its_command_writes(
 
 
 @pytest.mark.torch_cuda
-def test_figures_are_those_of_the_result(client: TestClient, state: State, composed: str) -> None:
+def test_figures_are_those_of_the_result(client: TestClient, state: AppState, composed: str) -> None:
     figures = {figure["key"]: figure for figure in client.get(f"/api/results/{composed}").json()["summary"]["figures"]}
     result = json.read(state.project.folder / f"{composed}.json")
     assert figures["step"]["number"] == result.step_time_s
@@ -121,7 +121,7 @@ def test_figures_are_those_of_the_result(client: TestClient, state: State, compo
 
 
 @pytest.mark.torch_cuda
-def test_a_comparison_is_that_of_the_command_line(client: TestClient, state: State, composed: str) -> None:
+def test_a_comparison_is_that_of_the_command_line(client: TestClient, state: AppState, composed: str) -> None:
     """Part by part, under the names of the results; of others than steps there is none."""
     name = client.post("/api/questions/compose/start", json={**VALUES, "bandwidth": "inter=0.25"}).json()["name"]
     assert finished(client, name)["state"] == "done"
@@ -133,7 +133,7 @@ def test_a_comparison_is_that_of_the_command_line(client: TestClient, state: Sta
 
 
 @pytest.mark.torch_cuda
-def test_a_change_answers_without_a_result(client: TestClient, state: State, composed: str) -> None:
+def test_a_change_answers_without_a_result(client: TestClient, state: AppState, composed: str) -> None:
     files = sorted(path.name for path in state.project.folder.iterdir())
     base = client.get(f"/api/results/{composed}").json()["summary"]["figures"]
     slower = client.post("/api/questions/compose/change", json={**VALUES, "bandwidth": "inter=0.25"}).json()["figures"]
@@ -158,7 +158,7 @@ def test_a_bad_value_is_named_beside_its_field(
     assert (answer.status_code, answer.json()["errors"]) == (400, {option: sentence})
 
 
-def test_a_job_that_fails_says_why_and_leaves_no_result(client: TestClient, state: State) -> None:
+def test_a_job_that_fails_says_why_and_leaves_no_result(client: TestClient, state: AppState) -> None:
     name = client.post("/api/questions/compose/start", json={**VALUES, "gpu": "h100-sxmx"}).json()["name"]
     job = finished(client, name)
     assert (job["state"], job["exit_code"]) == ("failed", 2)
@@ -174,7 +174,7 @@ def test_no_file_outside_the_folder_is_reached(client: TestClient, name: str) ->
         assert client.request(method, f"/api/{path}/{name}", content=b"x").status_code in (400, 404, 405)
 
 
-def test_an_uploaded_file_is_not_overwritten(client: TestClient, state: State) -> None:
+def test_an_uploaded_file_is_not_overwritten(client: TestClient, state: AppState) -> None:
     assert client.put("/api/files/config.json", content=b"{}").status_code == 200
     answer = client.put("/api/files/config.json", content=b"other")
     assert answer.json()["error"].startswith("config.json is in the folder already")
@@ -208,7 +208,7 @@ def test_a_slip_in_a_python_question_is_answered_with_the_nearest_name() -> None
 
 
 @pytest.mark.torch_cuda
-def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: State) -> None:
+def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: AppState) -> None:
     """Its page, and what the page asks for with the cookie alone; nobody sees them without."""
     name = client.post("/api/questions/compose/start", json={**VALUES, "save": "job"}).json()["name"]
     assert finished(client, name)["state"] == "done"
@@ -225,7 +225,9 @@ def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: S
 
 
 @pytest.mark.torch_cuda
-def test_a_composed_result_has_timelines_without_a_saved_job(client: TestClient, state: State, composed: str) -> None:
+def test_a_composed_result_has_timelines_without_a_saved_job(
+    client: TestClient, state: AppState, composed: str
+) -> None:
     """It is composed once more; a result that the composed job does not have is refused, and nothing is left behind."""
     before = sorted(path.name for path in state.project.folder.iterdir())
     assert client.get(f"/api/results/{composed}").json()["has_timelines"]
@@ -237,7 +239,7 @@ def test_a_composed_result_has_timelines_without_a_saved_job(client: TestClient,
 
 
 @pytest.mark.parametrize("question", [question for question in QUESTIONS if question.changes], ids=lambda one: one.name)
-def test_every_word_of_a_control_is_a_value_of_its_option(question: Question) -> None:
+def test_every_word_of_a_control_is_a_value_of_its_option(question: FormQuestion) -> None:
     """As the verb's declaration checks it, and GPUs by the catalogue."""
     for change in question.changes:
         for word in change.words:

@@ -7,22 +7,22 @@ import json
 import pytest
 
 from presim.capture.setup import doctor
-from presim.capture.setup.doctor import Check, State
+from presim.capture.setup.doctor import CheckState, SetupCheck
 from presim.cli import main
 
-THERE = Check("PyTorch", State.OK, "2.14.0, built for CUDA 13.0")
-GONE = Check("disk", State.MISSING, "1.0 MiB free in /tmp", "export TMPDIR=DIR")
+THERE = SetupCheck("PyTorch", CheckState.OK, "2.14.0, built for CUDA 13.0")
+GONE = SetupCheck("disk", CheckState.MISSING, "1.0 MiB free in /tmp", "export TMPDIR=DIR")
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+def found(monkeypatch: pytest.MonkeyPatch) -> list[SetupCheck]:
     """What the checks say; a test appends to it."""
-    checks: list[Check] = [THERE]
+    checks: list[SetupCheck] = [THERE]
     monkeypatch.setattr(doctor, "examine", lambda machine: tuple(checks))
     return checks
 
 
-def test_a_machine_that_can_run_exits_with_0(found: list[Check], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_can_run_exits_with_0(found: list[SetupCheck], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["doctor"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok       PyTorch  2.14.0, built for CUDA 13.0",
@@ -32,7 +32,7 @@ def test_a_machine_that_can_run_exits_with_0(found: list[Check], capsys: pytest.
 
 
 def test_a_machine_that_cannot_exits_with_1_and_ends_with_the_remedy(
-    found: list[Check], capsys: pytest.CaptureFixture[str]
+    found: list[SetupCheck], capsys: pytest.CaptureFixture[str]
 ) -> None:
     found.append(GONE)
     assert main.run(["doctor"]) == 1
@@ -43,7 +43,7 @@ def test_a_machine_that_cannot_exits_with_1_and_ends_with_the_remedy(
     ]
 
 
-def test_json_says_the_same(found: list[Check], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_says_the_same(found: list[SetupCheck], capsys: pytest.CaptureFixture[str]) -> None:
     found.append(GONE)
     assert main.run(["doctor", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
@@ -57,7 +57,7 @@ def test_json_says_the_same(found: list[Check], capsys: pytest.CaptureFixture[st
 
 
 def test_the_deep_check_is_left_out_where_something_is_missing(
-    found: list[Check], monkeypatch: pytest.MonkeyPatch
+    found: list[SetupCheck], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would only fail for the reason that is already named."""
     found.append(GONE)

@@ -11,7 +11,7 @@ import pytest
 
 from presim import hardware
 from presim.cli import main
-from presim.composition.capture_comparison import Figure, compare
+from presim.composition.capture_comparison import ComparedFigure, compare
 from presim.composition.compose import compose
 from presim.composition.graph.take import config_file, named_models
 from presim.composition.like import plan_of
@@ -48,7 +48,7 @@ def test_the_plan_is_read_back_from_the_trace(plan: Plan) -> None:
 def test_a_job_agrees_with_itself_and_differences_are_counted() -> None:
     plain, again = trace(Plan(sequence=512)), trace(Plan(sequence=512, recompute="full"))
     assert compare({0: plain}, {0: plain}).same_work
-    found = compare({0: again}, {0: plain}, [Figure("step time", "s", 2.0, 1.0)])
+    found = compare({0: again}, {0: plain}, [ComparedFigure("step time", "s", 2.0, 1.0)])
     assert {one.kind for one in found.differences} == {"attention", "product"}
     assert next(one for one in found.differences if one.kind == "attention").captured == 2 * 4
     assert found.error("step time") == -0.5

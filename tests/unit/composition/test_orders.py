@@ -22,7 +22,7 @@ from presim.composition.pipeline_steps import (
     SEND,
     WAIT,
     WEIGHT,
-    Step,
+    PipelineStep,
     rank_of_stage,
 )
 from support import emulated
@@ -31,7 +31,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev")
 SHAPES = st.tuples(st.integers(2, 6), st.integers(1, 3), st.integers(1, 4))
 
 
-def chosen(schedule: str, ranks: int, chunks: int, rounds: int) -> tuple[tuple[Step, ...], ...]:
+def chosen(schedule: str, ranks: int, chunks: int, rounds: int) -> tuple[tuple[PipelineStep, ...], ...]:
     chunks = 1 if schedule in ("gpipe", "1f1b") else 2 if schedule == "dualpipev" else chunks
     return orders(schedule, ranks, chunks, micros(schedule, ranks, rounds))
 
@@ -110,7 +110,7 @@ class Run:
     most: tuple[int, ...]  # micro-batches of a stage that a rank has activations of, at most
 
 
-def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int], stages: int) -> Run:
+def run(passes: Sequence[Sequence[tuple[PipelineStep, ...]]], times: Mapping[str, int], stages: int) -> Run:
     """Steps that form a tuple run at once, for the sum of their times; messages take no time.
 
     ``stages``: those that a micro-batch passes; the others are copies of them.
@@ -141,9 +141,9 @@ def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int], 
     return Run(max(clock), tuple(busy), tuple(most))
 
 
-def overlapped(steps: Sequence[Step], apart: bool) -> list[tuple[Step, ...]]:
+def overlapped(steps: Sequence[PipelineStep], apart: bool) -> list[tuple[PipelineStep, ...]]:
     """Forward and backward passes that DeepSeek overlaps are one; ``apart``: the first pair is not, as at the turn."""
-    found: list[tuple[Step, ...]] = []
+    found: list[tuple[PipelineStep, ...]] = []
     for step in steps:
         if step.kind == BACKWARD and found[-1][-1].kind == FORWARD and not apart:
             found[-1] = (*found[-1], step)

@@ -14,7 +14,7 @@ from presim.composition.compose import compose
 from presim.composition.graph.take import open_graph
 from presim.composition.own_schedule import parse
 from presim.composition.pass_orders import dual_pipe_v, interleaved_passes
-from presim.composition.pipeline_steps import AWAIT, SIGNAL, Step
+from presim.composition.pipeline_steps import AWAIT, SIGNAL, PipelineStep
 from presim.composition.plan import Plan
 from presim.composition.schedule_source import read_passes, with_passes
 from presim.composition.stage_placement import partners, stage_ranks
@@ -28,7 +28,7 @@ LETTERS = {"forward": "F", "backward": "B", "input": "I", "weight": "W"}
 PLAIN = ("0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1")
 
 
-def row(steps: Sequence[Step | None]) -> str:
+def row(steps: Sequence[PipelineStep | None]) -> str:
     return ",".join("" if step is None else f"{step.stage}{LETTERS[step.kind]}{step.micro}" for step in steps)
 
 

@@ -18,20 +18,20 @@ from presim.serving.answer.metrics import bench
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import overheads
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine, build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.steps.times import PricedEngine, build
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.studies.validation import serving, serving_errors, serving_rows
 
 
-def engine(over: Overheads | None = None) -> Engine:
-    return build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1), over)
+def engine(over: Overheads | None = None) -> PricedEngine:
+    return build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="h100-sxm", world_size=1), over)
 
 
 def measured(over: Overheads, rate: float, *, each: bool) -> dict[str, object]:
-    load = generate(Recipe(80, Lengths(400, 0.3), Lengths(40), rate=rate, seed=5))
+    load = generate(WorkloadRecipe(80, Lengths(400, 0.3), Lengths(40), rate=rate, seed=5))
     found = bench(simulate(load, Deployment(engine(over)).fleet()), per_request=each)
     return {**found, "request_rate": rate, "max_concurrency": None}
 

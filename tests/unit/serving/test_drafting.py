@@ -18,7 +18,7 @@ from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.engine_memory import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
@@ -111,7 +111,7 @@ def test_a_drafter_is_a_layer_of_the_model_or_another_model() -> None:
 def test_drafting_makes_a_lone_decode_faster_and_takes_memory() -> None:
     """A lone decode reads weights; verifying two tokens reads little more."""
     cluster = choose_cluster(gpu="h100-sxm", world_size=8)
-    model, plain = find("llama3-70b"), Plan(tp=8)
+    model, plain = find("llama3-70b"), ServingPlan(tp=8)
     load = make("one", np.array([0]), np.array([500]), np.array([200]))
     took = []
     for drafting in (None, Drafting("eagle", 2, 0.7), Drafting("draft", 2, 0.7, find("llama3-8b"))):

@@ -10,11 +10,11 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.kept_bytes import model_token_bytes, state_bytes, token_bytes
 from presim.serving.model_lookup import Model, find
 from presim.serving.prompts import prefill
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.engine_memory import lay_out
 from presim.serving.steps.times import build
 
-PLAN = Plan(tp=4, weights="fp8-block", max_num_seqs=64)
+PLAN = ServingPlan(tp=4, weights="fp8-block", max_num_seqs=64)
 
 
 def model() -> Model:
@@ -51,4 +51,4 @@ def test_states_take_memory_and_time_by_sequence_and_not_by_context() -> None:
 
 def test_its_prompts_are_not_split_over_ranks() -> None:
     with pytest.raises(InputError, match="recurrent layers, whose states pass from chunk to chunk"):
-        prefill.check(model(), Plan(), 4, [1000])
+        prefill.check(model(), ServingPlan(), 4, [1000])

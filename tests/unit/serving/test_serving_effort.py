@@ -13,18 +13,18 @@ from presim.serving import serving_effort
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.system.budgets import Budget
 
 
 @pytest.fixture(scope="module")
 def deployment() -> Deployment:
-    return Deployment(build(find("llama3.2-1b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1)))
+    return Deployment(build(find("llama3.2-1b"), ServingPlan(), choose_cluster(gpu="h100-sxm", world_size=1)))
 
 
-RECIPE = Recipe(1000, Lengths(512), Lengths(64), rate=10.0)
+RECIPE = WorkloadRecipe(1000, Lengths(512), Lengths(64), rate=10.0)
 REFUSED: tuple[tuple[dict[str, object], dict[str, object], str], ...] = (
     ({"requests": 90_000_000}, {}, "90,000,000 requests would take about "),
     (

@@ -16,7 +16,7 @@ from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.report import chakra
 from presim.sources import source_conformance
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.job import Job
 from presim.trace.schema import Kind
 from support.profiles import CLUSTER, program
@@ -51,7 +51,7 @@ def device(path: Path) -> list[tuple[object, ...]]:
 def test_a_job_comes_back_with_its_work_dependencies_and_step_time(tmp_path: Path) -> None:
     original = simulated(Job((program(0), program(1))))
     files = written(tmp_path / "a", original)
-    job = source_conformance.check_source(open_files([tmp_path / "a"], Request()))
+    job = source_conformance.check_source(open_files([tmp_path / "a"], SourceRequest()))
     again = simulated(job)
     assert original.result.step_time_s is not None
     assert again.result.step_time_s == pytest.approx(original.result.step_time_s, abs=60e-6)  # whole microseconds
@@ -59,14 +59,14 @@ def test_a_job_comes_back_with_its_work_dependencies_and_step_time(tmp_path: Pat
     for kind in (Kind.WORK, Kind.COLLECTIVE):
         assert int(job.traces[1].mask(kind).sum()) == int(program(1).mask(kind).sum())
     second = written(tmp_path / "b", again)
-    third = written(tmp_path / "c", simulated(open_files([tmp_path / "b"], Request()).job()))
+    third = written(tmp_path / "c", simulated(open_files([tmp_path / "b"], SourceRequest()).job()))
     assert [device(path) for path in second[:-2]] == [device(path) for path in files[:-2]]
     assert [path.read_bytes() for path in third] == [path.read_bytes() for path in second]
 
 
 def test_ranks_that_others_stand_for_are_known(tmp_path: Path) -> None:
     written(tmp_path, simulated(Job((program(0),), {0: [1]})))
-    assert open_files([tmp_path], Request()).job().stands_for == {0: [1]}
+    assert open_files([tmp_path], SourceRequest()).job().stands_for == {0: [1]}
 
 
 def loop(nodes: list[Any]) -> None:
@@ -120,7 +120,7 @@ def test_a_trace_that_cannot_be_replayed_ends_in_a_sentence(
     change(nodes)
     path.write_bytes(b"".join(chakra.delimited(each) for each in (metadata, *nodes)))
     with pytest.raises(InputError, match=message):
-        open_files([tmp_path], Request()).job()
+        open_files([tmp_path], SourceRequest()).job()
 
 
 @pytest.mark.parametrize(
@@ -142,21 +142,21 @@ def test_represented_ranks_that_are_none_end_in_a_sentence(tmp_path: Path, repre
     files = written(tmp_path, simulated(Job((program(0),), {0: [1]})))
     (tmp_path / files[-1].name).write_text(json.dumps({"stands_for": represented}))
     with pytest.raises(InputError, match=message):
-        open_files([tmp_path], Request()).job()
+        open_files([tmp_path], SourceRequest()).job()
 
 
 def test_files_that_are_cut_short_or_missing_are_named(tmp_path: Path) -> None:
     path, other, *_ = written(tmp_path, simulated(Job((program(0), program(1)))))
     with pytest.raises(InputError, match=r"1 of 2 ranks have no trace \(first: rank 0\)"):
-        open_files([other], Request()).job()
+        open_files([other], SourceRequest()).job()
     whole = path.read_bytes()
     for part in (whole[:-3], whole[:1], whole[1:]):
         path.write_bytes(part)
         with pytest.raises(InputError, match="is truncated, damaged or not a Chakra execution trace"):
-            open_files([path, other], Request()).job()
+            open_files([path, other], SourceRequest()).job()
     path.write_bytes(b"")
     with pytest.raises(InputError, match="has no nodes"):
-        open_files([path, other], Request()).job()
+        open_files([path, other], SourceRequest()).job()
 
 
 def test_a_file_that_does_not_name_its_hardware_needs_a_gpu(tmp_path: Path) -> None:
@@ -164,5 +164,5 @@ def test_a_file_that_does_not_name_its_hardware_needs_a_gpu(tmp_path: Path) -> N
     host = {rank: host_ns(priced.trace, found.options) for rank, priced in found.ranks.items()}
     chakra.write(found.ranks, host, found.representatives, tmp_path)
     with pytest.raises(InputError, match="does not name the GPU it was recorded on; give it with --gpu"):
-        open_files([tmp_path], Request()).job()
-    assert len(open_files([tmp_path], Request(gpu="h100-sxm")).job().traces) == 2
+        open_files([tmp_path], SourceRequest()).job()
+    assert len(open_files([tmp_path], SourceRequest(gpu="h100-sxm")).job().traces) == 2

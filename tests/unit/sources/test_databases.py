@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.evaluation.evaluator import evaluate
 from presim.sources import source_conformance
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.schema import Kind
 from support import databases
 from support.profiles import CLUSTER, as_pytorch, exported, simulated
@@ -34,7 +34,7 @@ def test_a_recording_replays_the_step_within_two_percent(tmp_path: Path, write: 
     (tmp_path / "kineto").mkdir()
     both = bodies(tmp_path / "kineto")
     files = [write(tmp_path / f"rank-{rank}.db", body) for rank, body in enumerate(both)]
-    source = open_files(files, Request(gpu="h100-sxm"))
+    source = open_files(files, SourceRequest(gpu="h100-sxm"))
     job = source_conformance.check_source(source)
     original = simulated().result
     assert original.step_time_s is not None
@@ -49,7 +49,9 @@ def test_a_recording_replays_the_step_within_two_percent(tmp_path: Path, write: 
 def test_the_gpu_is_read_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "kineto").mkdir()
     body = bodies(tmp_path / "kineto")[0]
-    amd = open_files([databases.rocpd(tmp_path / "a.db", body, "AMD Instinct MI300X")], Request(missing="same")).job()
+    amd = open_files(
+        [databases.rocpd(tmp_path / "a.db", body, "AMD Instinct MI300X")], SourceRequest(missing="same")
+    ).job()
     assert amd.traces[0].manifest.gpu == "mi300x"
 
 
@@ -95,4 +97,4 @@ def test_a_file_that_cannot_be_used_ends_in_a_sentence(
     path = databases.nsys(tmp_path / "a.sqlite", bodies(tmp_path / "kineto")[0])
     damage(path)
     with pytest.raises(InputError, match=message):
-        open_files([path], Request(gpu="h100-sxm", missing="same")).job()
+        open_files([path], SourceRequest(gpu="h100-sxm", missing="same")).job()

@@ -21,7 +21,7 @@ from presim.sources import source_conformance
 from presim.sources.kineto.kernel_signatures import _outputs
 from presim.sources.kineto.profile_source import _message_ends
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.collective import Collective
 from presim.trace.job import Job
 from presim.trace.schema import Kind
@@ -30,12 +30,12 @@ from support.profiles import CLUSTER, as_pytorch, content, exported, program, si
 
 
 def imported(paths: list[Path], **said: Any) -> Job:
-    return open_files(paths, Request(**said)).job()
+    return open_files(paths, SourceRequest(**said)).job()
 
 
 def test_an_export_comes_back_with_the_same_step_time_and_work(tmp_path: Path) -> None:
     original = simulated()
-    source = open_files(exported(tmp_path, original), Request())
+    source = open_files(exported(tmp_path, original), SourceRequest())
     job = source_conformance.check_source(source)
     assert [trace.manifest.rank for trace in job.traces] == [0, 1]
     again = evaluate(job, CLUSTER)
@@ -257,7 +257,7 @@ def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> No
     with pytest.raises(InputError, match="has no step 7; it has steps 0, 1, 2"):
         imported(paths, step=7)
     with pytest.raises(InputError, match="no source is called 'vtune'"):
-        open_files(paths, Request(), "vtune")
+        open_files(paths, SourceRequest(), "vtune")
     whole = paths[0].read_bytes()
     paths[0].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"is cut short or damaged \([\d,]+ bytes of gzip"):

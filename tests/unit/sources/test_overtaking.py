@@ -11,7 +11,7 @@ from presim.engine.simulation_options import Options
 from presim.evaluation.evaluate_traces import evaluate
 from presim.sources.kineto.overtaking import QueuedKernel, stream_priorities
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Phase, Trace
@@ -77,4 +77,4 @@ def prefetching(rank: int, priorities: dict[int, int]) -> Trace:
 def test_a_profile_shows_the_priorities_of_the_job_that_it_is_of(tmp_path: Path, priorities: dict[int, int]) -> None:
     job = Job.of([prefetching(0, priorities), prefetching(1, priorities)])
     paths = exported(tmp_path, evaluate(job, CLUSTER, Options(host_factor=1.0)))
-    assert open_files(paths, Request(), "kineto").job().traces[0].manifest.stream_priorities == priorities
+    assert open_files(paths, SourceRequest(), "kineto").job().traces[0].manifest.stream_priorities == priorities

@@ -11,7 +11,7 @@ from presim.evaluation.evaluator import evaluate
 from presim.hardware import choose_cluster
 from presim.sources import source_conformance
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from support.profiles import program
@@ -30,13 +30,13 @@ def test_the_source_of_the_documentation_is_found_by_its_files(tmp_path: Path, m
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     sizes = tmp_path / "a.products"
     sizes.write_text("4096 4096 4096\n8192 4096 1024\n")
-    job = source_conformance.check_source(open_files([sizes], Request()))
+    job = source_conformance.check_source(open_files([sizes], SourceRequest()))
     assert evaluate(job, choose_cluster(gpu="h100-sxm", world_size=1)).step_time_s
 
 
 def test_a_saved_job_is_a_source(tmp_path: Path) -> None:
     Job((program(0), program(1))).save(tmp_path)
-    job = source_conformance.check_source(open_files([tmp_path], Request()))
+    job = source_conformance.check_source(open_files([tmp_path], SourceRequest()))
     assert len(job.traces) == 2
 
 

@@ -14,7 +14,7 @@ from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.studies.validation.oracle import OracleSplit, render, split_error
 from presim.trace.job import Job
 from presim.trace.schema import Trace
@@ -44,14 +44,14 @@ def parts(split: OracleSplit) -> dict[str, float]:
 
 def test_the_parts_add_up_to_the_error(tmp_path: Path) -> None:
     paths, _ = recorded(tmp_path, {Gemm: 1.7, Collective: 0.6})
-    split = split_error(paths, Request())
+    split = split_error(paths, SourceRequest())
     assert sum(parts(split).values()) == pytest.approx(split.predicted_s - split.measured_s, abs=1e-12)
 
 
 def test_planted_slow_products_are_an_error_of_prices(tmp_path: Path) -> None:
     """The products of the recording take 1.5 times presim's price: the prediction is short by a third of them."""
     paths, _ = recorded(tmp_path, {Gemm: 1.5}, is_host_bound=False)
-    split = split_error(paths, Request())
+    split = split_error(paths, SourceRequest())
     (gemm,) = [row for row in split.families if row.family == "gemm"]
     assert gemm.predicted_s == pytest.approx(gemm.measured_s / 1.5, rel=1e-3)
     prices = next(part for part in split.parts if part.name == "prices")
@@ -64,7 +64,7 @@ def test_planted_slow_collectives_are_an_error_of_communication(tmp_path: Path) 
     paths, _ = recorded(tmp_path, {Collective: 3.0}, is_host_bound=False)
     shares = {
         name: value / split.measured_s
-        for split in [split_error(paths, Request())]
+        for split in [split_error(paths, SourceRequest())]
         for name, value in parts(split).items()
     }
     assert shares["communication"] < -0.1
@@ -86,7 +86,7 @@ def test_a_saved_capture_splits_host_time_and_work(tmp_path: Path) -> None:
         for trace in slow
     ]
     job_store.save(slow, tmp_path / "job")
-    split = split_error(paths, Request(), tmp_path / "job")
+    split = split_error(paths, SourceRequest(), tmp_path / "job")
     assert [part.name for part in split.parts][-2:] == ["work", "host"]
     assert abs(parts(split)["work"]) < 0.03 * split.measured_s
     assert parts(split)["host"] > 0.2 * split.measured_s
@@ -94,7 +94,7 @@ def test_a_saved_capture_splits_host_time_and_work(tmp_path: Path) -> None:
 
 def test_a_page_names_the_parts(tmp_path: Path) -> None:
     paths, _ = recorded(tmp_path, {})
-    text = render(split_error(paths, Request()))
+    text = render(split_error(paths, SourceRequest()))
     assert "| part | error in ms | of the step | in ms without host time | what it is |" in text
     assert text.count("\n") > 10
 
@@ -104,7 +104,7 @@ def test_a_file_without_a_measured_step_is_refused(tmp_path: Path) -> None:
 
     job_store.save([program(0), program(1)], tmp_path / "job")
     with pytest.raises(InputError) as error:
-        split_error([tmp_path / "job"], Request())
+        split_error([tmp_path / "job"], SourceRequest())
     assert str(error.value) == (
         f"{tmp_path / 'job'} has no measured step: name a profile of PyTorch's profiler, one file for each rank"
     )

@@ -13,7 +13,7 @@ import pytest
 
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.providers import open_providers
-from presim.studies.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError
+from presim.studies.validation.runs import GROUP, Providers, Settings, UnknownCaseError, ValidationRun
 from presim.system import plugins
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ class Refusing:
     error: CannotBuildError
     sources_of_tests: Collection[str] = ()
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         raise self.error
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import config_of, find
-from presim.serving.serving_plan import Plan
-from presim.serving.steps.times import Engine, build
+from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.times import PricedEngine, build
 from presim.trace import job_store
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import Manifest
@@ -25,12 +25,12 @@ from presim.trace.signatures import Attention, Copy, Gemm
 from presim.verbs import capture_steps
 from presim.verbs.step_times import read_captured
 
-PLAN = Plan(max_num_seqs=4, max_num_batched_tokens=64, cuda_graphs=False, max_model_len=512)
+PLAN = ServingPlan(max_num_seqs=4, max_num_batched_tokens=64, cuda_graphs=False, max_model_len=512)
 VOCABULARY, HIDDEN = 128_256, 4096
 SCHEDULE, INPUTS, LAUNCH, FINISH, MARK = 300_000, 100_000, 30_000, 200_000, 20_000  # host time, ns
 
 
-def engine(plan: Plan = PLAN) -> Engine:
+def engine(plan: ServingPlan = PLAN) -> PricedEngine:
     return build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
 
 

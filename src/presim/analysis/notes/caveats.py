@@ -8,7 +8,7 @@ from presim.analysis.memory.growth import growth_note, step_peaks
 from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.notes.step_notes import step_notes
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.analysis.time.steps import Step, Steps
+from presim.analysis.time.steps import Step, TraceSteps
 from presim.analysis.time.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
@@ -131,7 +131,7 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
     return spent_ns >= _WORTH_A_NOTE * max(step.duration_ns, 1)
 
 
-def reader_notes(trace: Trace, timeline: Timeline, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
+def reader_notes(trace: Trace, timeline: Timeline, steps: TraceSteps, flops: Flops, memory: Memory) -> list[str]:
     """Notes on the capture that explain unexpected figures."""
     notes = [*trace.manifest.notes, *step_notes(trace, timeline, steps)]
     notes += growth_note(step_peaks(trace))

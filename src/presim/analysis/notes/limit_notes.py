@@ -7,7 +7,7 @@ import dataclasses
 from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
 from presim.analysis.time.loading import DataLoading, data_loading
-from presim.analysis.time.steps import Step, Steps
+from presim.analysis.time.steps import Step, TraceSteps
 from presim.cost.price import PricedTrace
 from presim.engine.calls import TYPICAL_CALLS
 from presim.engine.timeline import Timeline
@@ -39,7 +39,7 @@ def find_limits(
     priced: PricedTrace,
     timeline: Timeline,
     breakdown: Breakdown,
-    steps: Steps,
+    steps: TraceSteps,
     collectives: list[CollectiveRow],
     flops: Flops,
     headroom_bytes: int,

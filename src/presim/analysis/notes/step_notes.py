@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim.analysis.time.step_spread import UNUSUAL, step_spread, unusual_steps
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import TraceSteps
 from presim.engine.timeline import Timeline
 from presim.result.evaluated_job import UnusualStep
 from presim.trace.schema import FAILED, StepFacts, Trace
@@ -14,7 +14,7 @@ _WHOLE_RUN = "The script called no optimizer step: the whole run counts as one s
 _MOST_NAMED = 4  # unusual steps in a sentence
 
 
-def step_notes(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
+def step_notes(trace: Trace, timeline: Timeline, steps: TraceSteps) -> list[str]:
     """What the step of the figures is, whether it is steady, and how others differ from it."""
     if not steps.counted:
         return [_NO_STEP if trace.manifest.exit in FAILED else _WHOLE_RUN]
@@ -47,7 +47,7 @@ def _left_out(facts: StepFacts) -> list[str]:
     return [f"The figures describe steps of the loop at {facts.loop}; these are not in them: {loops}."]
 
 
-def _steadiness(steps: Steps) -> list[str]:
+def _steadiness(steps: TraceSteps) -> list[str]:
     shown = steps.steady_index + 1
     if steps.sets_up:
         return [
@@ -59,7 +59,7 @@ def _steadiness(steps: Steps) -> list[str]:
     return []
 
 
-def _differences(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
+def _differences(trace: Trace, timeline: Timeline, steps: TraceSteps) -> list[str]:
     unusual = unusual_steps(trace, timeline, steps) if steps.is_steady else []
     spread = step_spread(steps)
     if not unusual or spread.mean_s is None or spread.min_s is None or spread.max_s is None:

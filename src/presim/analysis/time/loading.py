@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import TraceSteps
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace, fetch_worker
 
@@ -24,7 +24,7 @@ class DataLoading:
     batch_ns: float = 0.0  # that a worker takes for a batch, on average
 
 
-def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: Steps) -> DataLoading:
+def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: TraceSteps) -> DataLoading:
     """Waiting for data in the steps of a rank; ``breakdown``: of the steady one."""
     waits = trace.mask(Kind.FETCH_WAIT)
     if not waits.any():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import TraceSteps
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
 
@@ -125,7 +125,7 @@ def _recordings_since_own(issued: _Issued, part: slice) -> Ints:
     return recordings_between
 
 
-def repeated_steps(steps: Steps, step_stretches: Sequence[Stretch], rank: int, times: int) -> Steps:
+def repeated_steps(steps: TraceSteps, step_stretches: Sequence[Stretch], rank: int, times: int) -> TraceSteps:
     """The steps with their stretches repeated ``times`` more; ``rank``: index of the rank in the simulation."""
     longer, late = [], 0
     for step, stretch in zip(steps.steps, step_stretches):

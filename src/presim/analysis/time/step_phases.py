@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import TraceSteps
 from presim.engine.timeline import Timeline
 from presim.result.evaluated_job import StepPhase
 from presim.trace.schema import Kind, Trace
@@ -16,7 +16,7 @@ from presim.trace.schema import StepPhase as TracePhase
 _Label = tuple[str, str]  # kind, line
 
 
-def step_phases(trace: Trace, timeline: Timeline, steps: Steps) -> list[StepPhase]:
+def step_phases(trace: Trace, timeline: Timeline, steps: TraceSteps) -> list[StepPhase]:
     """The phases of the steady step in order, then those that only other repeated steps have.
 
     The times of a step's phases add up to its own: each begins where the work of the one before it ends.
@@ -50,7 +50,7 @@ def _times(
     return times
 
 
-def _row(label: _Label, times: dict[int, tuple[int, int]], steps: Steps, counted: int) -> StepPhase:
+def _row(label: _Label, times: dict[int, tuple[int, int]], steps: TraceSteps, counted: int) -> StepPhase:
     """A phase in the steady step, or, if that lacks it, its mean over the steps that have it."""
     is_steady = steps.steady_index in times
     described = [times[steps.steady_index]] if is_steady else list(times.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 
-from presim.analysis.time.steps import Step, Steps
+from presim.analysis.time.steps import Step, TraceSteps
 from presim.engine.timeline import Timeline
 from presim.result.evaluated_job import UnusualStep
 from presim.trace.schema import Kind, Phase, Trace
@@ -32,7 +32,7 @@ class StepSpread:
     max_s: float | None = None
 
 
-def step_spread(steps: Steps) -> StepSpread:
+def step_spread(steps: TraceSteps) -> StepSpread:
     """Mean, median, shortest and longest of the repeated steps."""
     times = [steps.steps[index].duration_ns / 1e9 for index in steps.repeated]
     if not times:
@@ -41,7 +41,7 @@ def step_spread(steps: Steps) -> StepSpread:
     return StepSpread(mean_s, statistics.median(times), min(times), max(times))
 
 
-def unusual_steps(trace: Trace, timeline: Timeline, steps: Steps) -> list[UnusualStep]:
+def unusual_steps(trace: Trace, timeline: Timeline, steps: TraceSteps) -> list[UnusualStep]:
     """The repeated steps that take much longer or shorter than the median one. That the first step differs is usual."""
     median_ns = (step_spread(steps).median_s or 0.0) * 1e9
     return [

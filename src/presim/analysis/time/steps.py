@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class TraceSteps:
     """All steps of a trace; without any the whole run is the only one."""
 
     steps: tuple[Step, ...]  # never empty
@@ -66,7 +66,7 @@ class Steps:
         return self.steady_index > 0 and not self.sets_up
 
 
-def find_steps(trace: Trace, timeline: Timeline) -> Steps:
+def find_steps(trace: Trace, timeline: Timeline) -> TraceSteps:
     """Cut a timeline into steps.
 
     Windows are adjacent and cover the time from the first forward kernel in the loop to the end of the last step. Work
@@ -75,7 +75,7 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     slices = trace.steps()
     if not slices:
-        return Steps((Step(slice(0, len(trace)), 0, _last_end(timeline, device, len(trace))),), 0, 0)
+        return TraceSteps((Step(slice(0, len(trace)), 0, _last_end(timeline, device, len(trace))),), 0, 0)
     steps: list[Step] = []
     slices[0] = slice(min(trace.manifest.step.begin, slices[0].stop), slices[0].stop)
     start = _first_start(trace, timeline, device, slices[0])
@@ -90,7 +90,7 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     shown = _median_index([step.duration_ns for step in steps], repeated)
     averaged = tuple(whole_rounds(repeated, _round_length(trace, work_ns, repeated)))
     added_wait_ns = _added_wait_ns(trace, timeline, steps, averaged, shown)
-    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns, averaged)
+    return TraceSteps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns, averaged)
 
 
 def _work_ns(trace: Trace, timeline: Timeline, slices: Sequence[slice]) -> Ints:

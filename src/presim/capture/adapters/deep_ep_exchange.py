@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from presim.capture.device_values.policies import Origin
+from presim.capture.device_values.policies import DeviceValueOrigin
 from presim.capture.device_values.triton import host_view
 from presim.capture.script.real_clock import now_ns
 from presim.trace.even_routing import distinct
@@ -60,7 +60,7 @@ class Exchange:
         if self.hook is None or not expert_indices.is_contiguous():
             return ()
         start = now_ns()
-        if self.hook.origin_of(expert_indices.data_ptr(), expert_indices.nbytes) != Origin.COMPUTED:
+        if self.hook.origin_of(expert_indices.data_ptr(), expert_indices.nbytes) != DeviceValueOrigin.COMPUTED:
             return ()
         ranks_per_token = _spread(host_view(expert_indices).numpy(), experts // ranks, ranks)
         self.hook.add_own_time(now_ns() - start)

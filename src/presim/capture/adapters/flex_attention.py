@@ -28,14 +28,14 @@ _FACTS = "presim_source"  # attribute that keeps the source's facts at a kernel
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class KernelFacts:
     """Facts from a kernel's source."""
 
     mask: str
     sizes: Mapping[str, int]  # by the template's names
 
 
-_NO_FACTS = Source("", {})
+_NO_FACTS = KernelFacts("", {})
 
 
 def install() -> None:
@@ -50,7 +50,7 @@ def _read_sources(module: Any) -> None:
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         kernel = make(self, name, source, *args, **kwargs)
         if "flex" in name:
-            facts = Source(mask_of(source), sizes_of(source))
+            facts = KernelFacts(mask_of(source), sizes_of(source))
             if hasattr(kernel, "result"):  # compiled by another process meanwhile
                 kernel.result = functools.partial(_mark_result, kernel.result, facts)
             else:
@@ -60,7 +60,7 @@ def _read_sources(module: Any) -> None:
     module.AsyncCompile.triton = reading
 
 
-def _mark_result(result: Callable[..., Any], facts: Source, *args: Any, **kwargs: Any) -> Any:
+def _mark_result(result: Callable[..., Any], facts: KernelFacts, *args: Any, **kwargs: Any) -> Any:
     kernel = result(*args, **kwargs)
     setattr(kernel, _FACTS, facts)
     return kernel
@@ -76,7 +76,7 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     arguments = dict(tensors)
     query = arguments[_QUERY]
     key, value = (arguments.get(parameter, query) for parameter in (_KEY, _VALUE))  # a tensor used twice is passed once
-    facts: Source = getattr(kernel, _FACTS, _NO_FACTS)
+    facts: KernelFacts = getattr(kernel, _FACTS, _NO_FACTS)
     size = facts.sizes.get
     batch, heads = size("ZQ", query.shape[0]), size("HQ", query.shape[1])
     kv_heads = heads // facts.sizes["GQA_SHARED_HEADS"] if "GQA_SHARED_HEADS" in facts.sizes else key.shape[1]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from presim.capture.adapters.triton_scalars import Address, Scalar
-from presim.capture.adapters.triton_work import Kernel, Launch
+from presim.capture.adapters.triton_work import Kernel, TritonLaunch
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.hook import Hook
 
@@ -88,7 +88,7 @@ class LaunchWork:
         return tuple(triton_values.host_view(flat).tolist())
 
 
-def _cache_note(name: str, launch: Launch) -> str:
+def _cache_note(name: str, launch: TritonLaunch) -> str:
     """A note on a kernel that loads the same data many times; empty for products."""
     if any(launch.products.values()) or launch.rounds <= _CACHED_LOADS:
         return ""
@@ -122,7 +122,7 @@ def _tensor(value: Any) -> Any:
     return inner if isinstance(inner, torch.Tensor) else None
 
 
-def _fields(launch: Launch) -> str:
+def _fields(launch: TritonLaunch) -> str:
     read, written = sum(launch.read.values()), sum(launch.written.values())
     products = ",".join(f"{dtype}:{flops}" for dtype, flops in sorted(launch.products.items()) if flops)
     return (

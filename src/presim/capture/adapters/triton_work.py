@@ -22,7 +22,7 @@ WARP = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Launch:
+class TritonLaunch:
     """The total work of one launch."""
 
     read: Mapping[str, int]  # tensor -> bytes from memory
@@ -72,7 +72,7 @@ class Kernel:
 
     def work_of_launch(
         self, arguments: Mapping[str, Scalar], sizes: Mapping[str, int], grid: tuple[int, int, int], read: Read
-    ) -> Launch:
+    ) -> TritonLaunch:
         """The work of one launch.
 
         Args:
@@ -95,7 +95,7 @@ class Kernel:
                 total[key] += amount * rounds
         program_loads = [_program_load(self._total(runs)) for runs in block_runs.runs_by_program]
         mean = sum(program_loads) / max(len(program_loads), 1)
-        return Launch(
+        return TritonLaunch(
             read=_from_memory(total, "load", sizes),
             written=_from_memory(total, "store", sizes),
             loaded=round(sum(amount for (kind, _), amount in total.items() if kind == "load")),

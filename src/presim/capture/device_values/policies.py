@@ -18,7 +18,7 @@ from presim.trace import routing_policy
 OFF = "off"
 
 
-class Origin(enum.IntEnum):
+class DeviceValueOrigin(enum.IntEnum):
     """Where a value comes from; a value computed from several has the greatest. Must match shim/core/values.h."""
 
     UNKNOWN = 0
@@ -37,7 +37,12 @@ class Origin(enum.IntEnum):
 
         Gradient norms and overflow checks are the same on all ranks that share gradients.
         """
-        return self in (Origin.NUMBER, Origin.LOSS, Origin.SAMPLING, Origin.ROUTING)
+        return self in (
+            DeviceValueOrigin.NUMBER,
+            DeviceValueOrigin.LOSS,
+            DeviceValueOrigin.SAMPLING,
+            DeviceValueOrigin.ROUTING,
+        )
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from presim.capture.device_values.policies import Origin, format_for_hook
+from presim.capture.device_values.policies import DeviceValueOrigin, format_for_hook
 from presim.capture.script.current_line import calling_line, is_own, program_frame
 from presim.capture.script.hook import Hook, OnRead
 from presim.capture.script.value_uses import is_confined
@@ -48,7 +48,7 @@ class ReadBacks:
         """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return tuple(
-            ReadBack(line, access, Origin(origin).label, times, self._may_decide[line, access, origin])
+            ReadBack(line, access, DeviceValueOrigin(origin).label, times, self._may_decide[line, access, origin])
             for (line, access, origin), times in ordered
         )
 
@@ -59,7 +59,7 @@ class ReadBacks:
         key = line, access, origin
         self.counts[key] += 1
         if key not in self._may_decide:
-            self._may_decide[key] = _may_decide(Origin(origin))
+            self._may_decide[key] = _may_decide(DeviceValueOrigin(origin))
         self._watch(line, access, origin, bits)
 
     def progress(self) -> None:
@@ -79,20 +79,20 @@ class ReadBacks:
             return
         self.endless(
             f"the script loops at {line} on a device value that does not change: it read {_value(bits)} "
-            f"({access}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
-            "did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
+            f"({access}, {DeviceValueOrigin(origin).label}) {self._rounds} times in "
+            f"{time.process_time() - self._since:.0f} s and did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
             "value that a policy provides, use --values KEY=VALUE"
         )
 
 
-def _may_decide(origin: Origin) -> bool:
+def _may_decide(origin: DeviceValueOrigin) -> bool:
     """Whether what the program does next may depend on a value read now.
 
     Libraries print losses and numbers; where the program's own files do more, its source shows. A routing decides
     shapes by itself.
     """
-    if not origin.is_local or origin == Origin.ROUTING:
-        return origin == Origin.ROUTING
+    if not origin.is_local or origin == DeviceValueOrigin.ROUTING:
+        return origin == DeviceValueOrigin.ROUTING
     frame = program_frame()
     return frame is not None and is_own(frame.f_code.co_filename) and not is_confined(frame)
 

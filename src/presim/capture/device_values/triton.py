@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from presim.capture.device_values.policies import Origin
+from presim.capture.device_values.policies import DeviceValueOrigin
 from presim.capture.script.hook import Hook, OnReplay
 
 _SCALAR_TYPES = {  # c10::ScalarType
@@ -98,7 +98,7 @@ def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable
         if (
             tensor.dtype == torch.bool and "dropout" in name
         ):  # as large as the tensor dropped from: no policy provides it
-            hook.set_origin(tensor.data_ptr(), host_bytes(tensor), int(Origin.UNKNOWN))
+            hook.set_origin(tensor.data_ptr(), host_bytes(tensor), int(DeviceValueOrigin.UNKNOWN))
             continue
         hook.mark_written(
             tensor.data_ptr(), _elements(tensor), _SCALAR_TYPES[tensor.dtype], loss and tensor.numel() == 1
@@ -110,7 +110,10 @@ def apply_loss_policy(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
     locations = TensorLocation.of(tensor)
 
     def answer() -> None:
-        if hook.origin_of(locations.address, host_bytes(locations)) in (Origin.COMPUTED, Origin.LOSS):
+        if hook.origin_of(locations.address, host_bytes(locations)) in (
+            DeviceValueOrigin.COMPUTED,
+            DeviceValueOrigin.LOSS,
+        ):
             return
         hook.mark_written(locations.address, _elements(locations), _SCALAR_TYPES[locations.dtype], True)
         if terms > 1 and _is_small(hook, locations):

@@ -21,7 +21,7 @@ import msgspec
 from presim.capture import ctrl_c
 from presim.capture.processes.rank_process import Process, Start, child_of, execute, python
 from presim.capture.processes.variables import PLACE_VARIABLES
-from presim.capture.script.control import Request
+from presim.capture.script.control import ForkRequest
 
 RECIPE = "recipe"  # import the whole top level of a script
 _START_TIMEOUT_S = 60.0  # wait for a fork to report its process id
@@ -151,7 +151,7 @@ class Forks:
         variables = {
             name: value for name, value in start.variables.items() if self._shared_variables.get(name) != value
         }
-        request = msgspec.json.encode(Request(str(start.control), variables))
+        request = msgspec.json.encode(ForkRequest(str(start.control), variables))
         nothing = os.open(os.devnull, os.O_WRONLY)
         files = [writing, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
         try:

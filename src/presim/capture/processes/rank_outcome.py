@@ -18,7 +18,7 @@ from presim.capture.reading.fetches import with_fetch_times
 from presim.capture.reading.log import parse, read_log
 from presim.capture.reading.step_entries import with_entries
 from presim.capture.reading.step_records import read_steps, with_steps
-from presim.capture.script.control import Outcome
+from presim.capture.script.control import ScriptOutcome
 from presim.errors import CaptureError
 from presim.trace.schema import ClusterTables, Manifest, StepFacts, Trace
 from presim.units import gib
@@ -35,7 +35,7 @@ class CapturedRank:
 
     rank: int
     directory: Path
-    outcome: Outcome
+    outcome: ScriptOutcome
     deadlock: str = ""  # how the ranks of the wave waited for each other, if they did
 
     @property
@@ -44,17 +44,19 @@ class CapturedRank:
         return self.outcome.exit not in ("ok", "stopped", PEERS)
 
 
-def read_outcome(directory: Path, code: int, ranks: int = 1) -> Outcome:
+def read_outcome(directory: Path, code: int, ranks: int = 1) -> ScriptOutcome:
     """How a rank's process ended, from its outcome file or else its exit code; ``ranks``: how many ran at once."""
     path = directory / "outcome.json"
     if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+        return msgspec.json.decode(path.read_bytes(), type=ScriptOutcome)
     if code < 0:
         name = signal.Signals(-code).name
         fewer = f"; {ranks} ranks ran at once, --check 0 runs one for all" if ranks > 1 else ""
         cause = f"{_SIGKILL}{fewer}" if -code == signal.SIGKILL else ""
-        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}{cause}")
-    return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
+        return ScriptOutcome(exit="killed", code=code, error=f"the script's process ended with {name}{cause}")
+    return ScriptOutcome(
+        exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else ""
+    )
 
 
 def stop_alike(captured: Sequence[CapturedRank]) -> None:

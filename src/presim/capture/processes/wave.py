@@ -23,7 +23,7 @@ from presim.capture.processes.variables import environment
 from presim.capture.rendezvous.payload_mail import exchange_variables, write_ranks
 from presim.capture.rendezvous.present_ranks import PresentRanks
 from presim.capture.rendezvous.store import RendezvousServer
-from presim.capture.script.control import Control, Outcome
+from presim.capture.script.control import Control, ScriptOutcome
 from presim.errors import CaptureError
 from presim.hardware.device_config import device_config
 from presim.system.files.scratch import temporary_folder
@@ -103,7 +103,7 @@ def _collect_outcomes(
     captured = []
     for rank in wave.ranks:
         rank_directory = directory / str(rank)
-        stopped = Outcome(exit="killed", code=1, error=STOPPED_WITH_ANOTHER)
+        stopped = ScriptOutcome(exit="killed", code=1, error=STOPPED_WITH_ANOTHER)
         has_finished = rank in finished
         outcome = read_outcome(rank_directory, codes[rank], len(wave.ranks)) if has_finished else stopped
         captured.append(CapturedRank(rank, rank_directory, outcome))

@@ -20,7 +20,7 @@ from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.rank_outcome import PEERS, CapturedRank, read_trace
 from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.rank_grid import Layout, exchange_closure, find_layout, message_groups
+from presim.capture.ranks.rank_grid import ReplicatedWorld, exchange_closure, find_layout, message_groups
 from presim.capture.ranks.rank_sample import (
     axis_sample,
     corner_sample,
@@ -133,7 +133,7 @@ class _Sampling:
     def __init__(self, steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
         self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
         self.world = setting.cluster.world_size
-        self.kinds = DistinctReplicas(Layout(self.world))
+        self.kinds = DistinctReplicas(ReplicatedWorld(self.world))
         self.is_regular = True  # whether the ranks that exchange messages form a grid, so that they have replicas
         self.reads: tuple[str, ...] = ()
         self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
@@ -148,7 +148,7 @@ class _Sampling:
         while True:
             ranks = exchange_closure(groups, self.world)
             layout = self._layout(ranks)
-            self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
+            self.kinds, self.is_regular = DistinctReplicas(layout or ReplicatedWorld(self.world)), layout is not None
             numbers = self._next_replicas([self._first_candidates()]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
@@ -173,7 +173,7 @@ class _Sampling:
             candidates[_SECOND] = [1]
         return candidates
 
-    def _layout(self, ranks: tuple[int, ...]) -> Layout | None:
+    def _layout(self, ranks: tuple[int, ...]) -> ReplicatedWorld | None:
         if len(ranks) > _MAX_REPLICA_RANKS:
             raise CaptureError(
                 f"{len(ranks)} ranks exchange messages with each other, at most {_MAX_REPLICA_RANKS} can run together; "

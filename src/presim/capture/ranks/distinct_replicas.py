@@ -6,17 +6,17 @@ import itertools
 from collections.abc import Sequence
 
 from presim.capture.ranks.rank_comparison import Fingerprint, describe_difference, fingerprint
-from presim.capture.ranks.rank_grid import Layout
+from presim.capture.ranks.rank_grid import ReplicatedWorld
 from presim.trace.schema import Trace
 
 
 class DistinctReplicas:
-    """The replicas of a world that ran, by number (index into `Layout.origins`), and the kind of each.
+    """The replicas of a world that ran, by number (index into `ReplicatedWorld.origins`), and the kind of each.
 
     A kind is identified by the number of its first replica.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ReplicatedWorld) -> None:
         self.layout = layout
         self.origins = layout.origins()
         self.kind: dict[int, int] = {}  # replica that ran -> its kind

@@ -24,7 +24,7 @@ import numpy as np
 from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.rank_outcome import read_trace
 from presim.capture.processes.wave import run_wave
-from presim.capture.ranks.rank_grid import Layout, exchange_closure, find_layout, message_groups
+from presim.capture.ranks.rank_grid import ReplicatedWorld, exchange_closure, find_layout, message_groups
 from presim.errors import CaptureError, HangError
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.schema import FAILED, Group, Kind, ReadBack, Trace
@@ -36,7 +36,7 @@ _UNSIZED = ("all_to_all", "dispatch", "combine")  # sizes follow the routing, on
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class CommunicatorCall:
     """A call on a communicator."""
 
     kind: str
@@ -115,7 +115,7 @@ def try_differing_values(
         return PolicyTrial(notes=(f"{source} could not be tried with values that differ by rank: {reason}.",))
 
 
-def _ranks_to_run(traces: Sequence[Trace], layout: Layout, candidates: Sequence[int]) -> tuple[int, ...]:
+def _ranks_to_run(traces: Sequence[Trace], layout: ReplicatedWorld, candidates: Sequence[int]) -> tuple[int, ...]:
     """The first rank and the last member of each of its groups, each with the ranks that it exchanges messages with."""
     first = traces[0].manifest
     groups = [group.ranks for group in first.groups if first.rank in group.ranks]
@@ -159,7 +159,7 @@ def _compare(job: CapturedRanks, tried: Mapping[int, Trace], source: str) -> Pol
     return PolicyTrial(notes=(f"{sentence}the same collectives.",))
 
 
-def _calls_before(job: CapturedRanks, ranks: Iterable[int]) -> dict[int, dict[str, list[Call]]]:
+def _calls_before(job: CapturedRanks, ranks: Iterable[int]) -> dict[int, dict[str, list[CommunicatorCall]]]:
     """The calls of each rank with equal values: its own, or those of the rank that represents it."""
     captured = {trace.manifest.rank: _calls(trace) for trace in job.traces}
     representatives = {
@@ -169,11 +169,11 @@ def _calls_before(job: CapturedRanks, ranks: Iterable[int]) -> dict[int, dict[st
     return {rank: captured[rank if rank in captured else representatives.get(rank, first)] for rank in ranks}
 
 
-def _calls(trace: Trace) -> dict[str, list[Call]]:
+def _calls(trace: Trace) -> dict[str, list[CommunicatorCall]]:
     """The calls of a rank in order, by communicator; those between two ranks are left out."""
     columns, groups = trace.columns, trace.manifest.groups
     names = _communicators(groups)
-    calls: dict[str, list[Call]] = {name: [] for name in names}
+    calls: dict[str, list[CommunicatorCall]] = {name: [] for name in names}
     for entry in np.flatnonzero(trace.mask(Kind.COLLECTIVE)):
         signature = trace.signatures[int(columns["signature"][entry])]
         if (
@@ -184,7 +184,7 @@ def _calls(trace: Trace) -> dict[str, list[Call]]:
             continue
         scope, site = int(columns["scope"][entry]), int(columns["site"][entry])
         calls[names[signature.group]].append(
-            Call(
+            CommunicatorCall(
                 signature.kind,
                 0 if signature.kind in _UNSIZED else signature.bytes,
                 signature.dtype,
@@ -213,7 +213,9 @@ def _format_ranks(ranks: Sequence[int]) -> str:
     return ", ".join(numbers if len(numbers) <= _MAX_LISTED_RANKS else [*numbers[:2], "…", numbers[-1]])
 
 
-def _first_difference(calls: Sequence[Call], other_calls: Sequence[Call], *, is_partial: bool) -> int | None:
+def _first_difference(
+    calls: Sequence[CommunicatorCall], other_calls: Sequence[CommunicatorCall], *, is_partial: bool
+) -> int | None:
     """The index of the first call that differs. ``is_partial``: a rank has failed, so its calls end early."""
     for index, (call, other) in enumerate(zip(calls, other_calls)):
         if call != other:
@@ -221,7 +223,7 @@ def _first_difference(calls: Sequence[Call], other_calls: Sequence[Call], *, is_
     return None if is_partial or len(calls) == len(other_calls) else min(len(calls), len(other_calls))
 
 
-def _at(calls: Sequence[Call], index: int) -> str:
+def _at(calls: Sequence[CommunicatorCall], index: int) -> str:
     return str(calls[index]) if index < len(calls) else "missing"
 
 

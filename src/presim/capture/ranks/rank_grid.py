@@ -30,7 +30,7 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ReplicatedWorld:
     """A world made of replicas of a set of ranks that includes rank 0, such as the stages of a pipeline.
 
     Without axes, each rank is a replica by itself.
@@ -72,7 +72,7 @@ class Layout:
         return tuple(origin + offset for offset in self.offsets)
 
 
-def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
+def find_layout(ranks: Sequence[int], world_size: int) -> ReplicatedWorld | None:
     """The layout whose first replica is these ranks; None if they form no grid."""
     axes: list[Axis] = []
     remaining_ranks = sorted(ranks)
@@ -89,7 +89,7 @@ def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
             return None
         axes.append(Axis(stride, size))
         remaining_ranks = starts
-    return Layout(world_size, tuple(axes))
+    return ReplicatedWorld(world_size, tuple(axes))
 
 
 def exchange_closure(groups: Sequence[Sequence[int]], world_size: int) -> tuple[int, ...]:

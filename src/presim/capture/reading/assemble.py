@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.collective_launches import Communication
 from presim.capture.reading.gpu_sharing import gpu_uses, sharing_notes
-from presim.capture.reading.launch_operators import Operator, parse_operator
+from presim.capture.reading.launch_operators import LaunchingOperator, parse_operator
 from presim.capture.reading.log import Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.capture.reading.memory_categories import categorize
@@ -83,7 +83,7 @@ class Tables:
         self.scopes: dict[str, int] = {}
         self.operators: dict[str, int] = {}
         self.sites: dict[str, int] = {}
-        self._parsed: dict[int, Operator | None] = {}
+        self._parsed: dict[int, LaunchingOperator | None] = {}
         self._known: dict[tuple[int, int, float], int] = {}
         self._thread_counts: dict[int, int] = {}  # of kernels, by descriptor
 
@@ -129,7 +129,7 @@ class Tables:
             return self.communication.signature(work, op)  # negative work ids: coalesced calls
         return classify_launch(self.log.descriptors[work], self._operator(op), share)
 
-    def _operator(self, op: int) -> Operator | None:
+    def _operator(self, op: int) -> LaunchingOperator | None:
         if op not in self._parsed:
             descriptor = self.log.descriptors[op] if op >= 0 else None
             self._parsed[op] = parse_operator(descriptor) if descriptor and descriptor.family == "op" else None

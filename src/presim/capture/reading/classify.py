@@ -20,7 +20,7 @@ from presim.capture.reading import (
     quantised_kernels,
     solver_calls,
 )
-from presim.capture.reading.launch_operators import Operator
+from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.traffic import traffic
 from presim.trace.dtypes import dtype_bytes
@@ -109,7 +109,7 @@ _SLEEP_KERNEL = "spin_kernel"  # torch.cuda._sleep, which touches none of its op
 _EXACT_NAME = {Reduction, Random}  # families whose words are too short to match inside a name
 
 
-def classify_launch(work: Descriptor, operator: Operator | None, share: float) -> Signature:
+def classify_launch(work: Descriptor, operator: LaunchingOperator | None, share: float) -> Signature:
     """The signature of one device call; ``share``: its share of the operator's bytes, in (0, 1]."""
     if work.family != "kernel":
         return library_calls.signature(work, operator)
@@ -139,7 +139,7 @@ def memory_family(name: str) -> _Family:
     return Elementwise
 
 
-def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
+def _bare_kernel(work: Descriptor, operator: LaunchingOperator | None) -> Kernel:
     grid, block = work.numbers("grid"), work.numbers("block")
     return Kernel(
         name=work.fields.get("name", "?"),
@@ -149,7 +149,7 @@ def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
     )
 
 
-def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
+def _triton_kernel(work: Descriptor, operator: LaunchingOperator, share: float) -> Signature:
     """Take a kernel's traffic from its analysed code; otherwise assume that it moves each tensor once."""
     if operator.accessed_bytes:
         return _analysed_kernel(operator, share)
@@ -161,7 +161,7 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
     return msgspec.structs.replace(_fused(operator, share, read, written), across_bytes=round(across))
 
 
-def _analysed_kernel(operator: Operator, share: float) -> Fused:
+def _analysed_kernel(operator: LaunchingOperator, share: float) -> Fused:
     read, written = operator.accessed_bytes
     return msgspec.structs.replace(
         _fused(operator, share, read, written),
@@ -171,7 +171,7 @@ def _analysed_kernel(operator: Operator, share: float) -> Fused:
     )
 
 
-def _fused(operator: Operator, share: float, read: float, written: float) -> Fused:
+def _fused(operator: LaunchingOperator, share: float, read: float, written: float) -> Fused:
     """A kernel's share of the bytes that it reads and writes, of its largest tensor and of its instructions."""
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
     plain, special, wide = (round(count * share) for count in [*operator.instructions, 0, 0, 0][:3])
@@ -187,7 +187,7 @@ def _fused(operator: Operator, share: float, read: float, written: float) -> Fus
     )
 
 
-def _memory_bound(operator: Operator, share: float) -> Signature:
+def _memory_bound(operator: LaunchingOperator, share: float) -> Signature:
     family = memory_family(operator.base_name)
     read, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)

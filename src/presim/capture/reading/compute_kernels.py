@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.trace.group_sizes import rounded, sizes_of
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 
-def signature(work: Descriptor, operator: Operator) -> Signature | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """The signature of the main kernel of a compute-bound operator; None for any other kernel."""
     kernel = work.fields.get("name", "")
     name = operator.base_name
@@ -46,7 +46,7 @@ def _is_attention_kernel(kernel: str) -> bool:
     return "combine" not in kernel and any(part in kernel for part in _ATTENTION_KERNELS)  # combine joins split keys
 
 
-def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None:
+def _attention_kernel(operator: LaunchingOperator, *, backward: bool) -> Signature | None:
     """Attention shapes of PyTorch's flash and memory-efficient kernels.
 
     The fused operators take [batch, heads, length, dim]; ``_flash_attention_*`` and ``_efficient_attention_*`` below
@@ -73,7 +73,7 @@ def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None
     )
 
 
-def _is_causal(operator: Operator) -> bool:
+def _is_causal(operator: LaunchingOperator) -> bool:
     """Whether attention is causal, from the operator's booleans and integers in order.
 
     ``_flash_attention_*`` pass (max_q, max_k, causal, …) and ``_efficient_attention_*`` (max_q, max_k, mask_type, …) if
@@ -83,7 +83,7 @@ def _is_causal(operator: Operator) -> bool:
     return bool(flags and flags[0])
 
 
-def grouped_product(operator: Operator) -> Signature | None:
+def grouped_product(operator: LaunchingOperator) -> Signature | None:
     """The grouped product of an operator over groups of matrices; None if its tensors do not fit.
 
     A matrix without a group dimension is divided among the groups: the left one by rows, the right one by columns, and
@@ -106,7 +106,7 @@ def grouped_product(operator: Operator) -> Signature | None:
     return GroupedGemm(groups, rows, columns, depth, lhs.dtype, **sizes)
 
 
-def _sizes(operator: Operator, buffer_size: int, along: str) -> tuple[dict[str, Any], int]:
+def _sizes(operator: LaunchingOperator, buffer_size: int, along: str) -> tuple[dict[str, Any], int]:
     """Differing group sizes as fields of `GroupedGemm`, and their sum, because buffers may be larger."""
     sizes = sizes_of(operator.group_ends, buffer_size)
     if sizes is None:
@@ -115,7 +115,7 @@ def _sizes(operator: Operator, buffer_size: int, along: str) -> tuple[dict[str, 
     return {"sizes": differing, "along": along} if differing else {}, sum(sizes)
 
 
-def _groups(lhs: Operand, rhs: Operand, operator: Operator) -> int:
+def _groups(lhs: Operand, rhs: Operand, operator: LaunchingOperator) -> int:
     for operand in (lhs, rhs):
         if len(operand.shape) == 3:
             return operand.shape[0]
@@ -123,7 +123,7 @@ def _groups(lhs: Operand, rhs: Operand, operator: Operator) -> int:
     return math.prod(offsets[0].shape) if offsets else 1
 
 
-def _structured_product(operator: Operator) -> Signature | None:
+def _structured_product(operator: LaunchingOperator) -> Signature | None:
     """CUTLASS's product with a 2:4 sparse left operand, given as values and positions."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     metadata_index = next((index for index, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
@@ -137,7 +137,7 @@ def _structured_product(operator: Operator) -> Signature | None:
     )  # fmt: skip
 
 
-def _scaled_product(operator: Operator) -> Signature | None:
+def _scaled_product(operator: LaunchingOperator) -> Signature | None:
     """FP8 product with a factor per row and column; some GPUs (B200) do not use cuBLAS for it."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs:

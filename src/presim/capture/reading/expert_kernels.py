@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import MARLIN, Elementwise, GroupedGemm, Signature
 
@@ -17,7 +17,7 @@ _FP4 = "float4_e2m1fn_x2"
 _PRODUCT = "GemmUniversal"  # in names of CUTLASS's products, whose operators launch other kernels as well
 
 
-def signature(work: Descriptor, operator: Operator) -> Signature | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """The product over the experts that any token chose, or the cast; None for another kernel."""
     make = _OPERATORS.get(operator.name)
     return make(work, operator) if make else None
@@ -28,7 +28,7 @@ def _num_used_experts(experts: int, experts_per_token: int, tokens: int) -> int:
     return max(round(experts * (1 - (1 - min(experts_per_token / experts, 1.0)) ** tokens)), 1)
 
 
-def _fused(_: Descriptor, operator: Operator) -> Signature | None:
+def _fused(_: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """vLLM's kernel in Triton: tokens [tokens, k], weights [experts, n, k], outputs [tokens, chosen, n]."""
     tensors = [operand for operand in operator.inputs + operator.outputs if operand.dtype.startswith(("bf", "fl"))]
     if len(tensors) < 3:
@@ -46,7 +46,7 @@ def _fused(_: Descriptor, operator: Operator) -> Signature | None:
     return GroupedGemm(used_experts, tokens * experts_per_token, n, k, tensors[0].dtype, out_dtype=outputs[0].dtype)
 
 
-def _triton_kernels(_: Descriptor, operator: Operator) -> Signature | None:
+def _triton_kernels(_: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """Outputs [1, choices, n, half if gated], rows [1, rows, k], 4-bit weights, and biases [experts, n]."""
     rows = [
         operand
@@ -62,7 +62,7 @@ def _triton_kernels(_: Descriptor, operator: Operator) -> Signature | None:
     return GroupedGemm(_num_used_experts(experts, 1, choices), choices, n, k, "bfloat16", b_dtype=_FP4)
 
 
-def _marlin(work: Descriptor, operator: Operator) -> Signature | None:
+def _marlin(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """Packed weights [experts, k / 16, 2 n], outputs [tokens * chosen, n]. Factors of 8 bits are those of MXFP4."""
     packed, routing_weights = _first(operator.inputs, "int32", 3), _first(operator.inputs, "float32", 2)
     is_marlin = MARLIN in work.fields.get("name", "").lower()
@@ -77,7 +77,7 @@ def _marlin(work: Descriptor, operator: Operator) -> Signature | None:
     )
 
 
-def _cutlass(work: Descriptor, operator: Operator) -> Signature | None:
+def _cutlass(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """FP4 on both sides: rows [choices, k / 2] by expert, weights [experts, n, k / 2]."""
     packed, rows = _first(operator.inputs, "uint8", 3), _first(operator.inputs, "uint8", 2)
     if packed is None or rows is None or not operator.outputs or _PRODUCT not in work.fields.get("name", ""):
@@ -87,7 +87,7 @@ def _cutlass(work: Descriptor, operator: Operator) -> Signature | None:
     return GroupedGemm(used, choices, n, 2 * rows.shape[1], _FP4, out_dtype=out)
 
 
-def _cast(_: Descriptor, operator: Operator) -> Signature | None:
+def _cast(_: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """Rows of 16 bits become FP4 with a factor for each 16 values."""
     source = _first(operator.inputs, "bfloat16", 2) or _first(operator.inputs, "float16", 2)
     packed = _first(operator.outputs, "uint8", 2)
@@ -105,7 +105,7 @@ def _elements(operand: Operand) -> int:
     return operand.elements
 
 
-_OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
+_OPERATORS: dict[str, Callable[[Descriptor, LaunchingOperator], Signature | None]] = {
     "triton::fused_moe_kernel": _fused,
     "triton::_matmul_ogs": _triton_kernels,
     "_moe_C::moe_wna16_marlin_gemm": _marlin,

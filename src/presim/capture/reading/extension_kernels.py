@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from presim.capture.reading.launch_operators import Operator
+from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
@@ -31,13 +31,13 @@ _CAUSAL = {
 }  # index of `causal` among the booleans and integers of vLLM's FlashAttention 3 and 2
 
 
-def signature(work: Descriptor, operator: Operator) -> Signature | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """The signature of an extension's kernel; None if the tensors of its operator describe it."""
     make = _OPERATORS.get(operator.name)
     return make(work, operator) if make else None
 
 
-def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
+def _paged_attention(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """Attention of [tokens, heads, dim] queries over a cache of [blocks, block size, kv heads, dim].
 
     With DeepSeek's latent attention, queries and keys come in two parts: one with rotary embedding (64 wide), and the
@@ -69,13 +69,13 @@ def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
     )
 
 
-def _combine_kernel(operator: Operator) -> Signature:
+def _combine_kernel(operator: LaunchingOperator) -> Signature:
     """The kernel that combines split keys (at least two float32 parts per element) or plans the splits."""
     query = operator.inputs[0]
     return Elementwise(8 * query.elements, query.bytes, query.elements, "float32", operator=operator.name)
 
 
-def _cache_write(work: Descriptor, operator: Operator) -> Signature | None:
+def _cache_write(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """New keys and values are written to their cache slots."""
     key, value = operator.inputs[:2]
     slots = sum(operand.bytes for operand in operator.inputs if operand.dtype == "int64")
@@ -83,7 +83,7 @@ def _cache_write(work: Descriptor, operator: Operator) -> Signature | None:
     return Index(cache_bytes + slots, cache_bytes, key.elements, key.dtype, operator=operator.name)
 
 
-def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
+def _rotary(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """Rotary embedding of queries and keys in place, with one table row per position."""
     positions, table = operator.inputs[0], operator.inputs[-1]
     turned = sum(operand.bytes for operand in operator.outputs)
@@ -94,7 +94,7 @@ def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
     )
 
 
-def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
+def _scaled_product(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """CUTLASS's product of FP8 or int8 matrices into an output argument."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs or "cutlass" not in work.fields.get("name", ""):
@@ -108,7 +108,7 @@ def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
     )  # fmt: skip
 
 
-def _product_into(work: Descriptor, operator: Operator) -> Signature | None:
+def _product_into(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """A product of two matrices into an output argument."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs or len(operator.outputs[0].shape) != 2:
@@ -117,7 +117,7 @@ def _product_into(work: Descriptor, operator: Operator) -> Signature | None:
     return Gemm(m=rows, n=columns, k=matrices[0].shape[1], batch=1, dtype=matrices[0].dtype, layout="NT")
 
 
-def _fp4_product(work: Descriptor, operator: Operator) -> Signature | None:
+def _fp4_product(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """CUTLASS's product of rows [m, k / 2] and weights [n, k / 2], two values of FP4 a byte, with factors of blocks."""
     if "cutlass" not in work.fields.get("name", "") or not operator.outputs:
         return None
@@ -128,7 +128,7 @@ def _fp4_product(work: Descriptor, operator: Operator) -> Signature | None:
     )  # fmt: skip
 
 
-def _unpacking_product(work: Descriptor, operator: Operator) -> Signature | None:
+def _unpacking_product(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """vLLM's product of 16-bit rows [m, k] and weights in 4 bits, whose shape is the kernel's own."""
     scaling = MACHETE if "machete" in operator.name else MARLIN
     if scaling not in work.fields.get("name", "").lower() or not operator.outputs:
@@ -137,14 +137,14 @@ def _unpacking_product(work: Descriptor, operator: Operator) -> Signature | None
     return Gemm(out.shape[0], out.shape[1], lhs.shape[1], 1, lhs.dtype, b_dtype="uint4", layout="NT", scaling=scaling)
 
 
-def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
+def _grouped_choice(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """One kernel scores each token's experts and chooses among those of the best groups; nothing is sorted."""
     scores = operator.inputs[0]
     written = sum(operand.bytes for operand in operator.outputs)
     return Softmax(scores.bytes, written, scores.elements, scores.dtype, operator=operator.name, row=scores.shape[-1])
 
 
-def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
+def _four_bit_product(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """For many rows, dequantisation (scales first) and a cuBLAS product; for few rows, one fused kernel."""
     lhs, packed = operator.inputs[:2]
     kernel = work.fields.get("name", "")
@@ -161,7 +161,7 @@ def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
     return Gemm(lhs.elements // inner, weights // inner, inner, 1, lhs.dtype, b_dtype="uint4", scaling=NF4)
 
 
-def _packed_product(_: Descriptor, operator: Operator) -> Signature | None:
+def _packed_product(_: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """PyTorch's product of 16-bit rows with 4-bit weights; the packed weights' shape is the kernel's own."""
     lhs, packed = operator.inputs[:2]
     rows, inner = lhs.shape
@@ -169,7 +169,7 @@ def _packed_product(_: Descriptor, operator: Operator) -> Signature | None:
     return Gemm(rows, columns, inner, 1, lhs.dtype, b_dtype="uint4", layout="NT", scaling=TINYGEMM)
 
 
-_OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
+_OPERATORS: dict[str, Callable[[Descriptor, LaunchingOperator], Signature | None]] = {
     "_vllm_fa3_C::fwd": _paged_attention,
     "_vllm_fa2_C::varlen_fwd": _paged_attention,
     "_C_cache_ops::reshape_and_cache_flash": _cache_write,

@@ -48,7 +48,7 @@ class Operand:
 
 
 @dataclasses.dataclass(frozen=True)
-class Operator:
+class LaunchingOperator:
     """One operator call, as seen by its launches."""
 
     name: str
@@ -86,7 +86,7 @@ class Operator:
         return self.name.endswith("_") and not self.name.endswith("__")
 
 
-def parse_operator(descriptor: Descriptor) -> Operator:
+def parse_operator(descriptor: Descriptor) -> LaunchingOperator:
     """Parse an operator from the hook's text."""
     scalars = descriptor.fields.get("args", "")
     inputs = parse_operands(descriptor.fields.get("in", ""))
@@ -99,7 +99,7 @@ def parse_operator(descriptor: Descriptor) -> Operator:
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they were resized
     family = descriptor.fields.get("is")
-    return Operator(
+    return LaunchingOperator(
         name=descriptor.fields.get("name", ""),
         inputs=inputs,
         outputs=outputs,

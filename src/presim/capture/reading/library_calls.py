@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from presim.capture.reading.compute_kernels import grouped_product
-from presim.capture.reading.launch_operators import Operator
+from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import (
     Attention,
@@ -54,7 +54,7 @@ def dtype_of(short: str) -> str:
     return _SHORT_DTYPES.get(short, short)
 
 
-def signature(work: Descriptor, operator: Operator | None) -> Signature:
+def signature(work: Descriptor, operator: LaunchingOperator | None) -> Signature:
     """The signature of a library call; a call without a specific one becomes a `Kernel` of its name."""
     make = _CALLS.get(work.family)
     if work.family == "grouped_gemm" and operator and not work.number("m"):
@@ -209,7 +209,7 @@ _CALLS: dict[str, Callable[[Descriptor], Signature]] = {
 }
 
 
-def _unknown(work: Descriptor, operator: Operator | None) -> Signature:
+def _unknown(work: Descriptor, operator: LaunchingOperator | None) -> Signature:
     size = work.number("bytes")
     if size:
         return Elementwise(size // 2, size - size // 2, size // 4, "float32", operator=work.family)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import Normalization
 
@@ -19,7 +19,7 @@ _READ_TWICE = ("batch_norm_backward_kernel",)  # sums, then the gradient, in one
 _ELEMENTS_PER_THREAD = 32  # the maximum in PyTorch's kernels
 
 
-def signature(work: Descriptor, operator: Operator) -> Normalization | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Normalization | None:
     """The signature of a kernel with known passes; None for any other."""
     tensors = [operand for operand in operator.inputs + operator.outputs if operand.on_device]
     largest = max(tensors, key=lambda operand: operand.elements)
@@ -40,7 +40,7 @@ def signature(work: Descriptor, operator: Operator) -> Normalization | None:
     )
 
 
-def _passes(kernel: str, operator: Operator, work: Descriptor, largest: Operand) -> tuple[int, int] | None:
+def _passes(kernel: str, operator: LaunchingOperator, work: Descriptor, largest: Operand) -> tuple[int, int] | None:
     """How often a kernel reads and writes tensors of the largest size."""
     if any(part in kernel for part in _PER_CHANNEL):
         return 0, 0

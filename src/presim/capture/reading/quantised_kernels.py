@@ -7,7 +7,7 @@ wider type, which is then cast. Names are those of Transformer Engine's kernels 
 
 from __future__ import annotations
 
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import Elementwise, Normalization, Reduction, Signature
 
@@ -19,7 +19,7 @@ _NORMS = ("rmsnorm_fwd", "ln_fwd", "layernorm_fwd", "rmsnorm_bwd", "ln_bwd", "la
 _FORMATS = "fp8"  # in the name of a norm kernel that writes FP8
 
 
-def signature(work: Descriptor, operator: Operator) -> Signature | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Signature | None:
     """The signature of a kernel with known passes; None for any other."""
     base = operator.base_name
     if not operator.name.startswith("te::") or not ("quantize" in base or "norm" in base):
@@ -46,7 +46,7 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     return None
 
 
-def _pieces(operator: Operator, source: Operand) -> int:
+def _pieces(operator: LaunchingOperator, source: Operand) -> int:
     """Number of parts in which the tensor is quantised by separate kernels, such as the rows of a rank's experts.
 
     Each part has as many copies (by rows and by columns) as the others.
@@ -57,7 +57,7 @@ def _pieces(operator: Operator, source: Operand) -> int:
     return max(1, round(len(cast_elements) * source.elements / sum(cast_elements))) if cast_elements else 1
 
 
-def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand]) -> Signature:
+def _norm(kernel: str, operator: LaunchingOperator, source: Operand, cast: list[Operand]) -> Signature:
     """Reads its inputs once; forward, it writes FP8 or the wider type that is then cast."""
     read = sum(operand.bytes for operand in operator.inputs if operand.on_device)
     if "bwd" in kernel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from presim.capture.reading.launch_operators import Operator
+from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import Kernel
 
@@ -49,7 +49,7 @@ _FLOPS: dict[str, _Count] = {
 }
 
 
-def signature(work: Descriptor, operator: Operator) -> Kernel | None:
+def signature(work: Descriptor, operator: LaunchingOperator) -> Kernel | None:
     """A `Kernel` with the call's name, the bytes of its operator's tensors and its FLOPs; None for any other launch."""
     name = work.fields.get("name", "")
     called = _CALL.match(name)

@@ -24,14 +24,14 @@ _MODEL_EVENTS = (Event.MODEL, Event.REPLAY, Event.BACKWARD, Event.UPDATE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class LoggedSteps:
     """The steps of one rank's log."""
 
     end_records: tuple[int, ...]  # number of records up to the end of each step
     facts: StepFacts
 
 
-def read_steps(directory: Path, records: NDArray[np.void], end: Stop | None, *, has_ended: bool) -> Steps:
+def read_steps(directory: Path, records: NDArray[np.void], end: Stop | None, *, has_ended: bool) -> LoggedSteps:
     """The steps of the log in a directory: by its marks, or by what repeats where the script calls no model.
 
     Args:
@@ -47,7 +47,7 @@ def read_steps(directory: Path, records: NDArray[np.void], end: Stop | None, *, 
     return repeated_steps(records) or steps
 
 
-def repeated_steps(records: NDArray[np.void]) -> Steps | None:
+def repeated_steps(records: NDArray[np.void]) -> LoggedSteps | None:
     """The steps of a script without modules and updates: what it launches again and again; None: it does not repeat.
 
     Such are benchmarks of a product or a collective, models written with tensors alone, and servers of parameters:
@@ -61,10 +61,10 @@ def repeated_steps(records: NDArray[np.void]) -> Steps | None:
     end_records = launches[repetition.ends() - 1] + 1
     begin = int(launches[repetition.start])
     facts = StepFacts(updates=0, trains=False, begin=begin, launches=repetition.period)
-    return Steps(tuple(end_records.tolist()), facts)
+    return LoggedSteps(tuple(end_records.tolist()), facts)
 
 
-def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = False) -> Steps:
+def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = False) -> LoggedSteps:
     """The steps that these marks show; arguments as of `read_steps`."""
     tree = LoopTree(marks)
     if has_ended and marks:
@@ -79,7 +79,7 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     begin = 0 if is_torch(loop.key) else loop.iterations[0].first_record
     facts = _facts(loop, len(end_records)) if is_loop else StepFacts()
     inputs, phases = _inputs(marks, begin, end_records), find_phases(marks, loop.path, begin, end_records)
-    return Steps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, begin=begin, phases=phases))
+    return LoggedSteps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, begin=begin, phases=phases))
 
 
 def _facts(loop: Loop, steps: int) -> StepFacts:
@@ -126,7 +126,7 @@ def _inputs(marks: Sequence[Mark], begin: int, end_records: Sequence[int]) -> tu
     return tuple((int(tokens), int(samples)) for tokens, samples in sums)
 
 
-def with_steps(log: Log, steps: Steps, *, cut: bool) -> Log:
+def with_steps(log: Log, steps: LoggedSteps, *, cut: bool) -> Log:
     """The log with one STEP record at the end of each step instead of those of optimizers.
 
     ``cut``: leave out what follows the last step, because the script was stopped there.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Index, MemoryBound, Optimizer
 
 _WRITE_ONLY = ("zero", "fill", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "zeros", "empty")
 
 
-def traffic(operator: Operator, family: type[MemoryBound]) -> tuple[int, int]:
+def traffic(operator: LaunchingOperator, family: type[MemoryBound]) -> tuple[int, int]:
     """Bytes read and written by the whole operator, each operand once."""
     inputs = [operand for operand in operator.inputs if operand.on_device]
     outputs = [operand for operand in operator.outputs if operand.on_device]
@@ -26,12 +26,12 @@ def traffic(operator: Operator, family: type[MemoryBound]) -> tuple[int, int]:
     return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
 
 
-def _overwrites(operator: Operator) -> bool:
+def _overwrites(operator: LaunchingOperator) -> bool:
     """Whether it writes its first input without reading it."""
     return operator.in_place and operator.base_name.removeprefix("_foreach_").startswith(_WRITE_ONLY)
 
 
-def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
+def _optimizer_traffic(operator: LaunchingOperator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
     """Multi-tensor operators return nothing and write to lists given as arguments.
 
     A fused Adam reads and writes parameters and both moments and reads gradients; a fused SGD uses parameters,
@@ -46,7 +46,7 @@ def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[
     return read, lists[0].bytes if lists and operator.in_place else 0
 
 
-def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
+def _index_traffic(operator: LaunchingOperator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
     """Only the addressed rows move: the result of a gather, the values of a scatter."""
     addresses = sum(operand.bytes for operand in inputs[1:] if operand.dtype in ("int64", "int32", "bool"))
     if "backward" in operator.base_name:  # each gradient row is added to the row it came from

@@ -15,7 +15,7 @@ from torch import nn
 from presim.capture.script.replaced_parameters import elements, model_elements, own_part
 
 
-class Batch:
+class OutermostCalls:
     """Called around each call of an outermost module.
 
     Args:

@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from presim.capture.script.current_line import is_own
-from presim.capture.script.expressions import Source, source_of
+from presim.capture.script.expressions import ScriptSource, source_of
 from presim.capture.script.real_clock import now_ns
 from presim.capture.script.time_decisions import deciding_line, deciding_line_in
 from presim.capture.steps.positions import is_in_loop
@@ -110,7 +110,7 @@ class ClockReads:
         self._add_own_time(now_ns() - start_ns)
 
 
-def _dated_lines(source: Source, file: str) -> list[str]:
+def _dated_lines(source: ScriptSource, file: str) -> list[str]:
     """Branches that dates decide which loops of a file ask for."""
     calls = [node for node in source.by_position.values() if isinstance(node, ast.Call) and _is_date(node)]
     return [line for call in calls if _is_in_loop(source, call) and (line := deciding_line_in(source, file, call))]
@@ -123,7 +123,7 @@ def _is_date(call: ast.Call) -> bool:
     return ast.unparse(function.value).rpartition(".")[2] in ("datetime", "date", "dt")
 
 
-def _is_in_loop(source: Source, node: ast.AST) -> bool:
+def _is_in_loop(source: ScriptSource, node: ast.AST) -> bool:
     while node in source.parents:
         node = source.parents[node]
         if isinstance(node, ast.For | ast.While):

@@ -27,7 +27,7 @@ class Control(msgspec.Struct, frozen=True):
     is_scout: bool = False  # end when the script exchanges messages with ranks that do not run
 
 
-class Outcome(msgspec.Struct):
+class ScriptOutcome(msgspec.Struct):
     """Runner to launcher, written at the end of the script, however it ends."""
 
     # ok, stopped, raised, out_of_memory, exited, peers, endless (a loop on a value that never changes), unsupported
@@ -49,7 +49,7 @@ class Outcome(msgspec.Struct):
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as counted by PyTorch
 
 
-class Request(msgspec.Struct, frozen=True):
+class ForkRequest(msgspec.Struct, frozen=True):
     """Launcher to zygote: fork a rank."""
 
     control: str  # path of its control file

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Collection
 
-from presim.capture.script.expressions import Source
+from presim.capture.script.expressions import ScriptSource
 from presim.capture.script.value_uses import is_confined_in
 
 _DEVICE = re.compile(r"cuda:\d+")
@@ -20,7 +20,7 @@ _C_FUNCTIONS = frozenset(("getenv", "secure_getenv", "gethostname"))  # of a lib
 _FUNCTIONS = frozenset(("current_device", "current_device_index", "get_device"))  # of torch.cuda and others, of tensors
 
 
-def index_lines(source: Source, arguments: Collection[str] = ()) -> dict[int, str]:
+def index_lines(source: ScriptSource, arguments: Collection[str] = ()) -> dict[int, str]:
     """Lines where more than the choice of a device or what is printed depends on its index, and what they read.
 
     ``arguments``: attributes that hold the local rank, because a launcher passes it as an option.

@@ -16,7 +16,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class ScriptSource:
     """The syntax tree of a file."""
 
     tree: ast.Module
@@ -80,7 +80,7 @@ def bound_names(scope: ast.AST) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def source_of(file: str) -> Source | None:
+def source_of(file: str) -> ScriptSource | None:
     """The source of a file; None if it cannot be read or parsed."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -89,10 +89,10 @@ def source_of(file: str) -> Source | None:
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     kinds = (ast.Call, ast.Subscript, ast.Attribute, ast.Dict, ast.BinOp)
     nodes = (node for node in parents if isinstance(node, kinds))
-    return Source(tree, parents, {_position(node): node for node in nodes})
+    return ScriptSource(tree, parents, {_position(node): node for node in nodes})
 
 
-def current_expression(frame: FrameType) -> tuple[Source, ast.expr] | None:
+def current_expression(frame: FrameType) -> tuple[ScriptSource, ast.expr] | None:
     """The expression whose value a frame waits for, with its file; None without the source."""
     source = source_of(frame.f_code.co_filename)
     position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)

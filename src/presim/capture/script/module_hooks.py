@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from presim.capture.script.batch_counts import Batch, tensors
+from presim.capture.script.batch_counts import OutermostCalls, tensors
 from presim.capture.script.hook import Hook
 from presim.capture.script.real_clock import now_ns
 from presim.capture.script.replaced_parameters import own_part
@@ -27,13 +27,13 @@ _ROUNDS, _TIMED_CALLS = 5, 100
 
 
 class ModuleScopes:
-    """Installs the module hooks and feeds `Batch` with the outermost modules."""
+    """Installs the module hooks and feeds `OutermostCalls` with the outermost modules."""
 
     def __init__(self, hook: Hook, observer: StepObserver | None = None) -> None:
         self.hook = hook
         self.observer = observer
         self._is_observed = False  # not while the cost of hooks is measured
-        self.batch = Batch()
+        self.batch = OutermostCalls()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
         self._depth = 0
@@ -52,12 +52,12 @@ class ModuleScopes:
         self._call_overhead_ns = max(0, self._time_calls() - bare)
         self.batch = self._observed_batch()  # drops the module used for timing
 
-    def _observed_batch(self) -> Batch:
+    def _observed_batch(self) -> OutermostCalls:
         """A batch whose counts the observer marks; calls of models are marked from here on."""
         if self.observer is None:
-            return Batch()
+            return OutermostCalls()
         self._is_observed = True
-        return Batch(self.observer.model_returned, self.observer.model_reset)
+        return OutermostCalls(self.observer.model_returned, self.observer.model_reset)
 
     def _time_calls(self) -> int:
         """Nanoseconds per call of an empty module, without the time counted inside the hooks.

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-from presim.capture.script.expressions import Function, Source, current_expression
+from presim.capture.script.expressions import Function, ScriptSource, current_expression
 from presim.capture.script.value_uses import COLLECTING, CONVERSIONS, PRINTED_CALLS, is_printing, last_name
 
 _TENSORS = ("tensor", "as_tensor", "Tensor")
@@ -29,7 +29,7 @@ def deciding_line(frame: FrameType) -> str:
     return _TimeUses(current[0], frame.f_code.co_filename, frame).branch(current[1]) if current else ""
 
 
-def deciding_line_in(source: Source, file: str, expression: ast.expr) -> str:
+def deciding_line_in(source: ScriptSource, file: str, expression: ast.expr) -> str:
     """The same for an expression of a file."""
     return _TimeUses(source, file, None).branch(expression)
 
@@ -37,7 +37,7 @@ def deciding_line_in(source: Source, file: str, expression: ast.expr) -> str:
 class _TimeUses:
     """The uses of one time within a file. Each expression that carries it is visited once."""
 
-    def __init__(self, source: Source, file: str, frame: FrameType | None) -> None:
+    def __init__(self, source: ScriptSource, file: str, frame: FrameType | None) -> None:
         self.source, self.file = source, file
         self.frame = frame  # of the function that reads the time
         self._visited: set[ast.AST] = set()

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-from presim.capture.script.expressions import Function, Source, current_expression
+from presim.capture.script.expressions import Function, ScriptSource, current_expression
 
 Path = tuple[object, ...]  # where the value is within a tuple, list or dict: index or key, outermost first
 
@@ -55,7 +55,7 @@ def tells_only_zero(frame: FrameType) -> bool:
     return current is not None and _Uses(current[0], frame, tells_zero=True).are_confined(current[1], ())
 
 
-def is_confined_in(source: Source, expression: ast.expr) -> bool:
+def is_confined_in(source: ScriptSource, expression: ast.expr) -> bool:
     """The same for an expression of a file that no other file imports."""
     return _Uses(source, None).are_confined(expression, ())
 
@@ -63,7 +63,7 @@ def is_confined_in(source: Source, expression: ast.expr) -> bool:
 class _Uses:
     """The uses of one value within a file. Each expression that carries the value is visited once."""
 
-    def __init__(self, source: Source, frame: FrameType | None, *, tells_zero: bool = False) -> None:
+    def __init__(self, source: ScriptSource, frame: FrameType | None, *, tells_zero: bool = False) -> None:
         """``tells_zero``: that the value is zero may decide anything."""
         self.tells_zero = tells_zero
         self.source = source
@@ -200,7 +200,7 @@ class _Uses:
             expression, path
         )
 
-    def _caller(self, function: Function) -> tuple[Source, ast.expr, FrameType] | None:
+    def _caller(self, function: Function) -> tuple[ScriptSource, ast.expr, FrameType] | None:
         """The call, in another file, of the function that reads the value."""
         frame = self.frame.f_back if self.frame and self.frame.f_code.co_name == function.name else None
         current = current_expression(frame) if frame else None

@@ -21,7 +21,7 @@ _NO_DISK = 100 << 20
 _PIP = f"{Path(sys.executable).name} -m pip install"
 
 
-class State(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -29,11 +29,11 @@ class State(enum.StrEnum):
     MISSING = "missing"  # no run works
 
 
-class Check(msgspec.Struct, frozen=True):
+class SetupCheck(msgspec.Struct, frozen=True):
     """One check."""
 
     name: str
-    state: State
+    state: CheckState
     found: str  # the finding as a phrase
     mend: str = ""  # command that fixes it
 
@@ -42,7 +42,7 @@ class Examination(msgspec.Struct, frozen=True):
     """The answer of `presim doctor`."""
 
     works: bool  # whether `presim run` would work here
-    checks: list[Check]
+    checks: list[SetupCheck]
     schema: str = "presim-doctor/1"
 
 
@@ -61,8 +61,8 @@ def text(content: Examination) -> str:
     return "\n".join([*lines, "", verdict, *(["To mend:", *mends] if mends else [])])
 
 
-def examine(machine: Machine) -> tuple[Check, ...]:
-    """Check a machine; runs work unless a check is `State.MISSING`."""
+def examine(machine: Machine) -> tuple[SetupCheck, ...]:
+    """Check a machine; runs work unless a check is `CheckState.MISSING`."""
     return (
         _system(machine),
         _torch(machine),
@@ -74,72 +74,76 @@ def examine(machine: Machine) -> tuple[Check, ...]:
     )
 
 
-def _system(machine: Machine) -> Check:
+def _system(machine: Machine) -> SetupCheck:
     version = ".".join(map(str, machine.python))
     finding = f"Python {version} ({machine.interpreter}) on {machine.system}"
     if machine.system != "Linux x86_64":
         note = "; scripts can only be captured on Linux x86_64, but saved traces can be simulated anywhere"
-        return Check("system", State.MISSING, finding + note, "presim simulate DIR")
+        return SetupCheck("system", CheckState.MISSING, finding + note, "presim simulate DIR")
     if machine.python < (3, 11):
-        return Check("system", State.MISSING, finding + "; presim needs 3.11 or newer", "python3.11 -m venv .venv")
-    return Check("system", State.OK, finding)
+        return SetupCheck(
+            "system", CheckState.MISSING, finding + "; presim needs 3.11 or newer", "python3.11 -m venv .venv"
+        )
+    return SetupCheck("system", CheckState.OK, finding)
 
 
-def _torch(machine: Machine) -> Check:
+def _torch(machine: Machine) -> SetupCheck:
     problem = torch_problem(machine.torch)
     if problem or machine.torch is None:
-        return Check("PyTorch", State.MISSING, str(problem), install_torch())
+        return SetupCheck("PyTorch", CheckState.MISSING, str(problem), install_torch())
     finding = f"{machine.torch.version}, built for CUDA {machine.torch.cuda}"
     if missing := machine.torch_needs_missing:
         needs = f"{finding}; it cannot be imported without {', '.join(missing)}"
-        return Check("PyTorch", State.MISSING, needs, f"{_PIP} {' '.join(missing)}")
-    return Check("PyTorch", State.OK, finding)
+        return SetupCheck("PyTorch", CheckState.MISSING, needs, f"{_PIP} {' '.join(missing)}")
+    return SetupCheck("PyTorch", CheckState.OK, finding)
 
 
-def _shim(machine: Machine) -> Check:
+def _shim(machine: Machine) -> SetupCheck:
     name, missing = "emulated CUDA libraries", machine.shim_missing
     if not missing and machine.shim_changed:
-        return Check(name, State.MISSING, describe_outdated(machine.shim_changed), build_shim())
+        return SetupCheck(name, CheckState.MISSING, describe_outdated(machine.shim_changed), build_shim())
     if not missing:
-        return Check(name, State.OK, f"built, in {machine.shim}")
+        return SetupCheck(name, CheckState.OK, f"built, in {machine.shim}")
     some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-    return Check(name, State.MISSING, f"not built in {machine.shim}: {some}", build_shim())
+    return SetupCheck(name, CheckState.MISSING, f"not built in {machine.shim}: {some}", build_shim())
 
 
-def _hook(machine: Machine) -> Check:
+def _hook(machine: Machine) -> SetupCheck:
     name = "operator hook"
     if torch_problem(machine.torch) is not None:
-        return Check(name, State.NOTE, "not checked: it needs a supported PyTorch")
+        return SetupCheck(name, CheckState.NOTE, "not checked: it needs a supported PyTorch")
     if machine.hook is not None:
-        return Check(name, State.OK, f"built, {machine.hook}")
+        return SetupCheck(name, CheckState.OK, f"built, {machine.hook}")
     if machine.compiler is None:
-        return Check(name, State.MISSING, "not built for this PyTorch, and no C++ compiler", "apt-get install g++")
+        return SetupCheck(
+            name, CheckState.MISSING, "not built for this PyTorch, and no C++ compiler", "apt-get install g++"
+        )
     if not machine.cache_writable:
         finding = f"not built for this PyTorch, and {machine.cache} cannot be written"
-        return Check(name, State.MISSING, finding, "export XDG_CACHE_HOME=DIR")
-    return Check(name, State.OK, f"the first run compiles it with {machine.compiler} into {machine.cache}")
+        return SetupCheck(name, CheckState.MISSING, finding, "export XDG_CACHE_HOME=DIR")
+    return SetupCheck(name, CheckState.OK, f"the first run compiles it with {machine.compiler} into {machine.cache}")
 
 
-def _nvidia(machine: Machine) -> Check:
+def _nvidia(machine: Machine) -> SetupCheck:
     count = len(machine.nvidia_packages)
     finding = f"{count} installed; a run does not use them" if count else "none; none are needed"
-    return Check("nvidia-* packages", State.OK, finding)
+    return SetupCheck("nvidia-* packages", CheckState.OK, finding)
 
 
-def _triton(machine: Machine) -> Check:
+def _triton(machine: Machine) -> SetupCheck:
     if machine.triton:
-        return Check("Triton", State.OK, f"{machine.triton}, for torch.compile")
+        return SetupCheck("Triton", CheckState.OK, f"{machine.triton}, for torch.compile")
     mend = f"{_PIP} --no-deps 'triton{machine.triton_wanted}'"
-    return Check("Triton", State.NOTE, "not installed; scripts that call torch.compile need it", mend)
+    return SetupCheck("Triton", CheckState.NOTE, "not installed; scripts that call torch.compile need it", mend)
 
 
-def _disk(machine: Machine) -> Check:
+def _disk(machine: Machine) -> SetupCheck:
     free = machine.temporary_free_bytes
     finding = f"{gib(free)} free in {machine.temporary}"
     if free >= _LOW_DISK:
-        return Check("disk", State.OK, finding)
-    state = State.MISSING if free < _NO_DISK else State.NOTE
-    return Check("disk", state, f"{finding}, where capture logs are written", "export TMPDIR=DIR")
+        return SetupCheck("disk", CheckState.OK, finding)
+    state = CheckState.MISSING if free < _NO_DISK else CheckState.NOTE
+    return SetupCheck("disk", state, f"{finding}, where capture logs are written", "export TMPDIR=DIR")
 
 
 _PROBE = """
@@ -150,7 +154,7 @@ print(torch.cuda.get_device_name(), tuple(x.shape), torch.cuda.memory_allocated(
 """
 
 
-def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
+def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> SetupCheck:
     """Start PyTorch on the emulated libraries and create a tensor on the emulated GPU."""
     from presim.hardware import catalogue
     from presim.hardware.device_config import device_config
@@ -164,8 +168,10 @@ def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
         try:
             ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            return Check(name, State.MISSING, f"PyTorch had not created it after {limit_s:g} s", "presim doctor --deep")
+            return SetupCheck(
+                name, CheckState.MISSING, f"PyTorch had not created it after {limit_s:g} s", "presim doctor --deep"
+            )
     if ended.returncode != 0:
         last = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
-        return Check(name, State.MISSING, f"PyTorch failed: {last}", build_shim())
-    return Check(name, State.OK, f"created on {ended.stdout.strip()}")
+        return SetupCheck(name, CheckState.MISSING, f"PyTorch failed: {last}", build_shim())
+    return SetupCheck(name, CheckState.OK, f"created on {ended.stdout.strip()}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.frameworks.framework_arguments import megatron_fields
-from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, Recipe, recipe_for
+from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, MegatronRecipe, recipe_for
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -141,7 +141,7 @@ def _decoded(config: Path) -> Mapping[str, Any]:
     return decode_json(read_bytes(config, "name a config.json"), dict[str, Any])
 
 
-def _recipe_notes(recipe: Recipe | None, settings: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
+def _recipe_notes(recipe: MegatronRecipe | None, settings: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
     """What the run has of Bridge's own recipe, and what of it is missing."""
     if recipe is None:
         return ("Megatron-Bridge has no recipe of its own for this model, GPU and precision.",)

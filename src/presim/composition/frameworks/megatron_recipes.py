@@ -74,7 +74,7 @@ MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts
 }
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class MegatronRecipe(msgspec.Struct, frozen=True):
     """A recipe's plan, and what it sets beside it."""
 
     recipe: str
@@ -135,7 +135,7 @@ def _fields_of(overrides: Sequence[str]) -> set[str]:
 
 class _Table(msgspec.Struct, frozen=True):
     source: str
-    recipes: tuple[Recipe, ...]
+    recipes: tuple[MegatronRecipe, ...]
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def table() -> _Table:
 
 def recipe_for(
     config: Mapping[str, Any], gpu: str, precision: str, plan: Plan, world_size: int, adapters: str = ""
-) -> Recipe | None:
+) -> MegatronRecipe | None:
     """The recipe of a model for a GPU and a precision whose plan differs least; None where Bridge has none.
 
     ``config``: the model's ``config.json``. ``gpu``: its id in the catalogue. ``adapters``: that are trained, as
@@ -162,7 +162,7 @@ def recipe_for(
     return min(fitting, key=lambda recipe: _difference(recipe, plan, world_size), default=None)
 
 
-def _difference(recipe: Recipe, plan: Plan, world_size: int) -> tuple[int, int, str]:
+def _difference(recipe: MegatronRecipe, plan: Plan, world_size: int) -> tuple[int, int, str]:
     degrees = ("tensor", "pipeline", "virtual", "context", "expert", "micro_batch")
     differing = sum(recipe.plan[name] != getattr(plan, name) for name in degrees)
     return differing, abs(recipe.gpus - world_size), recipe.recipe

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from presim.composition.graph.recording import Call, Recording, Tensor
+from presim.composition.graph.recording import RecordedCall, Recording, Tensor
 
 
 def sum_in_place(recording: Recording) -> Recording:
@@ -41,7 +41,7 @@ def sum_in_place(recording: Recording) -> Recording:
     return msgspec.structs.replace(recording, calls=tuple(calls), gradients=gradients)
 
 
-def _is_sum(call: Call) -> bool:
+def _is_sum(call: RecordedCall) -> bool:
     """Autograd's sum of two gradients: formulas of backward operators add nothing to each other."""
     if not (call.backward and call.operator == "aten::add" and len(call.inputs) == 2):
         return False

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from presim.composition.graph.gradient_sums import sum_in_place
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Parameter, Segment, Value, ValueOrigin
 from presim.composition.graph.recorded_blocks import (
     Block,
-    Run,
+    RecordedBlock,
     block_of,
     find_runs,
     group_runs,
     relative,
     relative_scope,
 )
-from presim.composition.graph.recording import Call, Recording, Repeats, Tensor
+from presim.composition.graph.recording import RecordedCall, Recording, Repeats, Tensor
 from presim.composition.graph.sizes import Size, Witnesses, product
 from presim.trace.dtypes import dtype_bytes
 
@@ -36,7 +36,7 @@ def _dense_shape(tensor: Tensor) -> tuple[int, ...]:
 class _Builder:
     """Numbers values and shapes."""
 
-    def __init__(self, recording: Recording, runs: list[Run], groups: list[list[int]]) -> None:
+    def __init__(self, recording: Recording, runs: list[RecordedBlock], groups: list[list[int]]) -> None:
         self._recording, self._runs, self._groups = recording, runs, groups
         self._witnesses = Witnesses(recording.batch, recording.sequence)
         self._sizes: dict[int, Size] = {}
@@ -122,7 +122,7 @@ class _Builder:
         past = repeat.count - repeat.traced if block > repeat.first + repeat.traced // 2 else 0
         return block + sum(earlier.count - earlier.traced for earlier in before) + past
 
-    def _twin(self, run: Run) -> int:
+    def _twin(self, run: RecordedBlock) -> int:
         if run.block is None:
             return -1
         return next(
@@ -137,25 +137,31 @@ class _Builder:
         described = self._recording.storages[storage]
         size = self._bytes(storage)
         if described.kind != "own":
-            origin = Origin(described.kind) if described.kind in ("parameter", "buffer", "input") else Origin.BUFFER
+            origin = (
+                ValueOrigin(described.kind)
+                if described.kind in ("parameter", "buffer", "input")
+                else ValueOrigin.BUFFER
+            )
             return Value(origin, size, relative(described.name, run))
         maker = self._first_run[storage]
         if maker == group[0]:
-            return Value(Origin.OWN, size)
+            return Value(ValueOrigin.OWN, size)
         twin = self._forward_run(run)
         if twin is not None and storage in self._index_by_storage[twin]:
-            return Value(Origin.SEGMENT, size, "", self._segment_of[twin], self._index_by_storage[twin][storage])
+            return Value(ValueOrigin.SEGMENT, size, "", self._segment_of[twin], self._index_by_storage[twin][storage])
         segment, index = self._segment_of[maker], self._index_by_storage[maker][storage]
         if len(group) > 1:
             second_storage = self._runs[group[1]].storages[index_in_run]
             their_maker = self._first_run[second_storage]
             if their_maker == group[0]:
-                return Value(Origin.CARRY, size, "", segment, index, self._index_by_storage[group[0]][second_storage])
+                return Value(
+                    ValueOrigin.CARRY, size, "", segment, index, self._index_by_storage[group[0]][second_storage]
+                )
             if carried_position := self._carried_index(group, second_storage):
-                return Value(Origin.CARRY, size, "", segment, index, carried_position - 1)
-        return Value(Origin.SEGMENT, size, "", segment, index)
+                return Value(ValueOrigin.CARRY, size, "", segment, index, carried_position - 1)
+        return Value(ValueOrigin.SEGMENT, size, "", segment, index)
 
-    def _forward_run(self, run: Run) -> int | None:
+    def _forward_run(self, run: RecordedBlock) -> int | None:
         """The forward run of the same block, for a backward run; else None."""
         if run.block is None or not run.backward:
             return None
@@ -178,7 +184,7 @@ class _Builder:
         )
         return before[storage] + 1 if is_other and written else 0
 
-    def _node(self, call: Call, run: Run, index_by_storage: dict[int, int]) -> Node:
+    def _node(self, call: RecordedCall, run: RecordedBlock, index_by_storage: dict[int, int]) -> Node:
         return Node(
             call.operator,
             relative_scope(call.scope, run),

@@ -21,7 +21,7 @@ MAGIC = "presim-graph"
 VERSION = 1
 
 
-class Origin(enum.StrEnum):
+class ValueOrigin(enum.StrEnum):
     """Origin of a value; the comments give the meaning of `Value.name`, ``segment`` and ``index``."""
 
     OWN = "own"  # written by a node of this segment
@@ -35,7 +35,7 @@ class Origin(enum.StrEnum):
 class Value(msgspec.Struct, frozen=True, array_like=True):
     """A storage, shared by tensors and their views."""
 
-    origin: Origin
+    origin: ValueOrigin
     bytes: Size
     name: str = ""
     segment: Integer = -1

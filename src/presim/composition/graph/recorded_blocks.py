@@ -7,18 +7,18 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from presim.composition.graph.recording import Call, Recording
+from presim.composition.graph.recording import RecordedCall, Recording
 
 Block: TypeAlias = "tuple[str, int] | None"  # module list and number of the block; None: outside of any
 
 
 @dataclasses.dataclass
-class Run:
+class RecordedBlock:
     """Calls of one block in one direction, one after the other."""
 
     block: Block
     backward: bool
-    calls: list[Call]
+    calls: list[RecordedCall]
     storages: list[int] = dataclasses.field(default_factory=list)  # in order of first use
 
     @property
@@ -27,10 +27,10 @@ class Run:
         return f"{self.block[0]}.{self.block[1]}" if self.block else ""
 
 
-def find_runs(recording: Recording) -> list[Run]:
+def find_runs(recording: Recording) -> list[RecordedBlock]:
     """Calls grouped by block and direction, in order of execution."""
     lists = list(dict.fromkeys(repeat.name for repeat in recording.repeats))
-    runs: list[Run] = []
+    runs: list[RecordedBlock] = []
     for call in recording.calls:
         if call.operator == "aten::detach" and call.backward and not call.scope:
             continue  # a gradient is handed to its parameter
@@ -38,7 +38,7 @@ def find_runs(recording: Recording) -> list[Run]:
         if runs and runs[-1].block == block and runs[-1].backward == call.backward:
             runs[-1].calls.append(call)
         else:
-            runs.append(Run(block, call.backward, [call]))
+            runs.append(RecordedBlock(block, call.backward, [call]))
     runs = _merge_runs_of_blocks(runs)
     for run in runs:
         tensors = itertools.chain.from_iterable((*call.inputs, *call.outputs) for call in run.calls)
@@ -56,9 +56,9 @@ def block_of(scope: str, lists: Sequence[str]) -> Block:
     return None
 
 
-def _merge_runs_of_blocks(runs: list[Run]) -> list[Run]:
+def _merge_runs_of_blocks(runs: list[RecordedBlock]) -> list[RecordedBlock]:
     """Merge the runs of one block, and add calls between two blocks of a list to the block before them."""
-    joined: list[Run] = []
+    joined: list[RecordedBlock] = []
     for index, run in enumerate(runs):
         before = joined[-1] if joined else None
         after = runs[index + 1] if index + 1 < len(runs) else None
@@ -71,7 +71,7 @@ def _merge_runs_of_blocks(runs: list[Run]) -> list[Run]:
     return joined
 
 
-def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
+def group_runs(recording: Recording, runs: list[RecordedBlock]) -> list[list[int]]:
     """Runs that become one segment, as indices in the order of execution."""
     forms = [_block_structure(recording, run) for run in runs]
     paired: dict[tuple[str, int], list[object]] = {}
@@ -96,7 +96,7 @@ def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
     return groups
 
 
-def _block_structure(recording: Recording, run: Run) -> object:
+def _block_structure(recording: Recording, run: RecordedBlock) -> object:
     """A key of a block's structure without its number; equal blocks have equal keys."""
     index_by_storage = {storage: index for index, storage in enumerate(run.storages)}
     names = [relative(recording.storages[storage].name, run) for storage in run.storages]
@@ -113,12 +113,12 @@ def _block_structure(recording: Recording, run: Run) -> object:
     return names, calls
 
 
-def relative(name: str, run: Run) -> str:
+def relative(name: str, run: RecordedBlock) -> str:
     """A parameter's name without its block."""
     prefix = run.prefix
     return name[len(prefix) :] if prefix and name.startswith(prefix + ".") else name
 
 
-def relative_scope(scope: str, run: Run) -> str:
+def relative_scope(scope: str, run: RecordedBlock) -> str:
     """A module's name without its block; the block itself is ``.``."""
     return "." if run.prefix and scope == run.prefix else relative(scope, run)

@@ -14,7 +14,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
     dtype: str
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class RecordedCall(msgspec.Struct, frozen=True, array_like=True):
     """One operator call."""
 
     operator: str
@@ -61,7 +61,7 @@ class Recording(msgspec.Struct, frozen=True):
     batch: int
     sequence: int
     storages: tuple[Storage, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     gradients: dict[int, str]  # storage -> parameter
     parameters: tuple[Named, ...]
     repeats: tuple[Repeats, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from presim.composition.graph.graph_schema import OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import OperatorGraph, Segment, Value, ValueOrigin
 
 
 def missing(graph: OperatorGraph) -> Iterator[str]:
@@ -33,7 +33,7 @@ def _of_segment(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
 
 def _of_values(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
     for index, value in enumerate(segment.values):
-        if value.origin in (Origin.SEGMENT, Origin.CARRY) and not _is_there(value, segment, graph):
+        if value.origin in (ValueOrigin.SEGMENT, ValueOrigin.CARRY) and not _is_there(value, segment, graph):
             yield f"value {index} is value {value.index} of segment {value.segment}, which is not there"
 
 
@@ -41,7 +41,7 @@ def _is_there(value: Value, segment: Segment, graph: OperatorGraph) -> bool:
     if not 0 <= value.segment < len(graph.segments):
         return False
     source = graph.segments[value.segment]
-    has_carried_value = value.origin is not Origin.CARRY or 0 <= value.again < len(segment.values)
+    has_carried_value = value.origin is not ValueOrigin.CARRY or 0 <= value.again < len(segment.values)
     return has_carried_value and 0 <= value.index < len(source.values)
 
 

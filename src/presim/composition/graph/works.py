@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 from presim.capture.reading.classify import memory_family
+from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.launch_operators import Operand as Seen
-from presim.capture.reading.launch_operators import Operator
 from presim.capture.reading.traffic import traffic
 from presim.composition.graph.graph_schema import Node, OperatorGraph
 from presim.composition.graph.graph_schema import Operand as Named
@@ -88,7 +88,7 @@ def _works(node: Node, sizes: Sizes) -> list[Work]:
 
 def bound(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
     """Work that is bound by the memory it moves."""
-    operator = Operator(name, tuple(inputs), tuple(outputs))
+    operator = LaunchingOperator(name, tuple(inputs), tuple(outputs))
     family = memory_family(operator.base_name)
     read_bytes, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)

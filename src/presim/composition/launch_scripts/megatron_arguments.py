@@ -89,7 +89,7 @@ class Arguments:
 
 
 @dataclasses.dataclass(frozen=True)
-class Launch:
+class MegatronLaunch:
     """A launch's arguments and sizes; None: the script does not say."""
 
     arguments: Arguments
@@ -97,11 +97,11 @@ class Launch:
     gpus_per_node: int | None
 
 
-def launch_of(words: Sequence[str], sizes: Sequence[str] = ()) -> Launch:
+def launch_of(words: Sequence[str], sizes: Sequence[str] = ()) -> MegatronLaunch:
     """Divide a launch into its launcher's options and those of the program. ``sizes``: options of ``#SBATCH`` lines."""
     start = next(position for position, word in enumerate(words) if word.endswith(".py"))
     launcher = [*sizes, *words[:start]]
-    return Launch(Arguments(words[start + 1 :]), _size(launcher, _NODES), _size(launcher, _PER_NODE))
+    return MegatronLaunch(Arguments(words[start + 1 :]), _size(launcher, _NODES), _size(launcher, _PER_NODE))
 
 
 def _size(words: Sequence[str], names: Sequence[str]) -> int | None:

@@ -20,7 +20,7 @@ import platformdirs
 from presim.capture.setup.environment import install_torch
 from presim.composition.graph.take import run_exporter
 from presim.composition.models.description import Model
-from presim.composition.models.description_replies import Answer
+from presim.composition.models.description_replies import DescriptionReply
 from presim.errors import InputError
 from presim.system.files import decode_json, digest_of, make_folder, read_bytes, write_file
 from presim.system.files.scratch import temporary_folder
@@ -45,7 +45,7 @@ def describe(config: Mapping[str, Any], name: str) -> Model:
         return msgspec.structs.replace(shipped, name=name)
     cached_answer = _cache_file(structure)
     if cached_answer.is_file():
-        answer: Answer = decode_json(read_bytes(cached_answer, f"delete {cached_answer}"), Answer)
+        answer: DescriptionReply = decode_json(read_bytes(cached_answer, f"delete {cached_answer}"), DescriptionReply)
     else:
         (answer,) = read_code([structure], name)
         make_folder(cached_answer.parent)
@@ -103,7 +103,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def read_code(structures: Sequence[Mapping[str, Any]], name: str) -> list[Answer]:
+def read_code(structures: Sequence[Mapping[str, Any]], name: str) -> list[DescriptionReply]:
     """What the models' own code says of each config.
 
     Raises:
@@ -115,7 +115,9 @@ def read_code(structures: Sequence[Mapping[str, Any]], name: str) -> list[Answer
         ended = run_exporter([sys.executable, "-m", "presim.composition.models.export", str(request), str(out)])
         if not out.exists():
             raise InputError(_reason(name, ended.stderr))
-        answers: list[Answer] = decode_json(read_bytes(out, "describe the model again"), list[Answer])
+        answers: list[DescriptionReply] = decode_json(
+            read_bytes(out, "describe the model again"), list[DescriptionReply]
+        )
     return answers
 
 

@@ -7,7 +7,7 @@ import msgspec
 from presim.composition.models.description import Model
 
 
-class Answer(msgspec.Struct, frozen=True):
+class DescriptionReply(msgspec.Struct, frozen=True):
     """A description, or why there is none."""
 
     model: Model | None = None

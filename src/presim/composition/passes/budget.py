@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Segment, ValueOrigin
 from presim.composition.graph.sizes import read
 from presim.composition.graph.works import READS_BACK
 from presim.composition.passes import selective
@@ -40,7 +40,7 @@ class Problem:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class RecomputationChoice:
     """Kept values and recomputed operators."""
 
     kept_values: frozenset[int]
@@ -49,7 +49,7 @@ class Choice:
     cost: float
 
 
-def solve(problem: Problem, limit: float | None) -> Choice:
+def solve(problem: Problem, limit: float | None) -> RecomputationChoice:
     """The choice with the least recomputation that keeps at most ``limit`` bytes; None: the choice with fewest bytes.
 
     Raises:
@@ -81,7 +81,9 @@ def solve(problem: Problem, limit: float | None) -> Choice:
     recomputed_operators = frozenset(variable for variable in selected_variables if variable < num_operators)
     kept_values = frozenset(variable - num_operators for variable in selected_variables if variable >= num_operators)
     total_cost = sum(problem.costs[operator] for operator in sorted(recomputed_operators))
-    return Choice(kept_values, recomputed_operators, sum(problem.sizes[value] for value in kept_values), total_cost)
+    return RecomputationChoice(
+        kept_values, recomputed_operators, sum(problem.sizes[value] for value in kept_values), total_cost
+    )
 
 
 def _constraint_rows(problem: Problem) -> tuple[list[NDArray[np.float64]], list[float]]:
@@ -159,12 +161,14 @@ def _block_problem(
 ) -> tuple[list[int], Problem]:
     """The values of a forward segment by their number in the problem, and the problem."""
     writers_by_value = selective.writers_by_value(forward)
-    values = [index for index in sorted(writers_by_value) if forward.values[index].origin is Origin.OWN]
+    values = [index for index in sorted(writers_by_value) if forward.values[index].origin is ValueOrigin.OWN]
     value_numbers = {value: number for number, value in enumerate(values)}
     operators = sorted({node for value in values for node in writers_by_value[value]})
     operator_numbers = {node: number for number, node in enumerate(operators)}
     read_by_backward = {
-        value.index for value in backward.values if value.origin is Origin.SEGMENT and value.segment == backward.twin
+        value.index
+        for value in backward.values
+        if value.origin is ValueOrigin.SEGMENT and value.segment == backward.twin
     }
     carried_values = {
         value.again for index, value in enumerate(forward.values) if value.again >= 0 and index in read_by_backward

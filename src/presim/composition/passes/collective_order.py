@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Segment, ValueOrigin
 from presim.composition.graph.works import READS_BACK
 from presim.composition.passes.collective_names import PREFIX, WAIT
 
@@ -42,7 +42,7 @@ def _recomputed_nodes(graph: OperatorGraph, index: int) -> int:
         for other in graph.segments
         if other.twin == index
         for value in other.values
-        if value.origin is Origin.SEGMENT and value.segment == index
+        if value.origin is ValueOrigin.SEGMENT and value.segment == index
     }
     makers = [
         position

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, divide
 from presim.composition.passes.collective_names import ALL_REDUCE, PREFIX, REDUCE_SCATTER, WAIT
 
@@ -63,7 +63,7 @@ class _Splitting:
             return nodes
         steps = [*(nodes[index] for index in chain), collective]
         inner_values = {operand.value for step in steps for operand in _results(step)}
-        if any(self._values[value].origin is not Origin.OWN for value in inner_values):
+        if any(self._values[value].origin is not ValueOrigin.OWN for value in inner_values):
             return nodes
         if (inner_values - {result}) & self._referenced:
             return nodes
@@ -111,7 +111,7 @@ class _Splitting:
         if operand.value not in part_by_value:
             size = divide(self._values[operand.value].bytes, self._parts)
             assert size is not None  # by `_divides`
-            self._values.append(Value(Origin.OWN, size))
+            self._values.append(Value(ValueOrigin.OWN, size))
             part_by_value[operand.value] = len(self._values) - 1
         return msgspec.structs.replace(self._columns(operand), value=part_by_value[operand.value])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.passes.fusion import PREFIX, fuse
 
 ATTRIBUTE = "compiled"  # name of the function
@@ -61,7 +61,7 @@ def _with_copies(segment: Segment) -> Segment:
             nodes.append(node)
             continue
         target = node.inputs[node.written[0]]
-        values.append(Value(Origin.OWN, values[target.value].bytes))
+        values.append(Value(ValueOrigin.OWN, values[target.value].bytes))
         copy = msgspec.structs.replace(target, value=len(values) - 1)
         name = str(node.attributes[ATTRIBUTE])
         copies[target.value] = copy.value, name

@@ -14,7 +14,7 @@ import dataclasses
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, divide, lengthen, read
 from presim.composition.passes import ring
 from presim.composition.passes.collective_names import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WAIT
@@ -158,7 +158,7 @@ class _Split:
     def _saved_replacement(self, part: _Part, operand: Operand) -> Operand | None:
         """The tensor that attention used instead in the forward pass."""
         value = part.values[operand.value]
-        if value.origin is not Origin.SEGMENT:
+        if value.origin is not ValueOrigin.SEGMENT:
             return None
         replacement = self._parts[value.segment].replacements.get(value.index)
         if replacement is None:
@@ -170,7 +170,7 @@ class _Split:
     def _new_replacement(self, part: _Part, operand: Operand) -> Operand:
         """A new tensor with all tokens, and with fewer heads if heads are exchanged."""
         size = part.values[operand.value].bytes
-        part.values.append(Value(Origin.OWN, size if self._by_heads else lengthen(size, self._degree)))
+        part.values.append(Value(ValueOrigin.OWN, size if self._by_heads else lengthen(size, self._degree)))
         part.replacements[operand.value] = len(part.values) - 1
         return msgspec.structs.replace(self._with_all_tokens(operand), value=len(part.values) - 1)
 

@@ -13,7 +13,7 @@ from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.sizes import read
 from presim.composition.passes.expert_all_to_all import AllToAll
 from presim.composition.passes.expert_parameters import GROUPED, check_unsplit_parameters, expert_count, experts, part
-from presim.composition.passes.expert_routing import EVEN, Load, Routing, load_of
+from presim.composition.passes.expert_routing import EVEN, ExpertLoad, Routing, load_of
 from presim.composition.passes.expert_segment import ExpertSegment, Shapes, Task
 from presim.composition.passes.expert_tokens import AllGather, DeepEp
 from presim.errors import InputError
@@ -26,7 +26,7 @@ def apply(
     graph: OperatorGraph,
     degree: int,
     exchange: Exchange = "all-to-all",
-    load: Load = EVEN,
+    load: ExpertLoad = EVEN,
     batch: int = 1,
     sequence: int = 1,
 ) -> OperatorGraph:
@@ -58,7 +58,7 @@ def apply(
     return msgspec.structs.replace(graph, segments=segments, shapes=tuple(task.shapes.table), parameters=parameters)
 
 
-def fullest_load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> Load:
+def fullest_load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> ExpertLoad:
     """The load of the fullest of ``degree`` ranks, each with a micro-batch of ``batch`` samples of ``sequence`` tokens.
 
     Raises:

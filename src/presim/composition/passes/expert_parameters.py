@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import OperatorGraph, Origin, Parameter
+from presim.composition.graph.graph_schema import OperatorGraph, Parameter, ValueOrigin
 from presim.errors import InputError
 
 GROUPED = "aten::_grouped_mm"
@@ -35,7 +35,7 @@ def _grouped(graph: OperatorGraph) -> Experts:
         for node in segment.nodes
         if node.operator == GROUPED and not segment.backward
         for operand in node.inputs
-        if segment.values[operand.value].origin is Origin.PARAMETER
+        if segment.values[operand.value].origin is ValueOrigin.PARAMETER
     )
 
 

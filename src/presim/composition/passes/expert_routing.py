@@ -37,7 +37,7 @@ class Routing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class ExpertLoad:
     """Tokens relative to even routing without a capacity, a token counting once for each of its experts."""
 
     sent: float = 1.0  # by a rank
@@ -46,7 +46,7 @@ class Load:
     groups: tuple[float, ...] = ()  # of what the fullest rank receives, by expert, largest first; empty: alike
 
 
-EVEN = Load()
+EVEN = ExpertLoad()
 
 
 def parse(policy: str, capacity: float = 0.0, padded: bool = False) -> Routing:
@@ -66,7 +66,7 @@ def parse(policy: str, capacity: float = 0.0, padded: bool = False) -> Routing:
     return Routing(parsed_policy, capacity, padded)
 
 
-def load_of(routing: Routing, experts: int, experts_per_token: int, ranks: int, tokens: int, layers: int) -> Load:
+def load_of(routing: Routing, experts: int, experts_per_token: int, ranks: int, tokens: int, layers: int) -> ExpertLoad:
     """The load of ``ranks`` ranks with ``tokens`` tokens each.
 
     Each token chooses ``experts_per_token`` of ``experts`` experts.
@@ -84,7 +84,7 @@ def load_of(routing: Routing, experts: int, experts_per_token: int, ranks: int, 
     )
     shares = -np.sort(-by_rank, axis=1).mean(axis=0)
     groups = -np.sort(-fullest, axis=1).mean(axis=0)
-    return Load(
+    return ExpertLoad(
         float(by_rank.mean()),
         float(shares[0]),
         () if np.allclose(shares, shares[0]) else tuple((shares / shares.sum()).tolist()),
@@ -104,7 +104,7 @@ def apportion(rows: int, shares: Sequence[float], count: int) -> list[int]:
     return [int(rows) for rows in np.diff(row_ends, prepend=0)]
 
 
-def group_sizes(rows: int, load: Load, experts: int) -> list[int]:
+def group_sizes(rows: int, load: ExpertLoad, experts: int) -> list[int]:
     """Rows of the fullest rank's experts as `GroupedGemm.sizes` has them; empty if alike."""
     return list(rounded(apportion(rows, load.groups, experts))) if load.groups and rows else []
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, divide, product, read
 from presim.composition.passes.collective_names import WAIT
 from presim.composition.passes.expert_parameters import GROUPED
-from presim.composition.passes.expert_routing import Load, apportion, group_sizes, scaled
+from presim.composition.passes.expert_routing import ExpertLoad, apportion, group_sizes, scaled
 from presim.trace.dtypes import dtype_bytes
 
 GROUP = "experts"
@@ -53,7 +53,7 @@ class Task:
 
     graph: OperatorGraph
     degree: int
-    load: Load
+    load: ExpertLoad
     shapes: Shapes
     batch: int
     sequence: int
@@ -75,7 +75,7 @@ class ExpertSegment(abc.ABC):
         self._offsets: set[int] = set()
         self._experts = {
             index for index, value in enumerate(segment.values)
-            if value.origin is Origin.PARAMETER and value.name in names
+            if value.origin is ValueOrigin.PARAMETER and value.name in names
         } | {index for name, index in segment.gradients.items() if name in names}  # fmt: skip
         # gradients of biases are summed into zeros
         self._experts |= {
@@ -100,7 +100,9 @@ class ExpertSegment(abc.ABC):
         """The segment with its exchanges; forward values that it no longer reads become empty."""
         used = {operand.value for node in self._nodes for operand in (*node.inputs, *node.outputs)}
         values = tuple(
-            value if index in used or not self._experts or value.origin is not Origin.SEGMENT else Value(Origin.OWN, 0)
+            value
+            if index in used or not self._experts or value.origin is not ValueOrigin.SEGMENT
+            else Value(ValueOrigin.OWN, 0)
             for index, value in enumerate(self._values)
         )
         return msgspec.structs.replace(self._segment, values=values, nodes=tuple(self._nodes))
@@ -111,7 +113,7 @@ class ExpertSegment(abc.ABC):
             value = self._values[index]
             self._values[index] = msgspec.structs.replace(value, bytes=divide(value.bytes, self._degree) or 0)
         for index, value in enumerate(self._values):
-            if value.origin is not Origin.SEGMENT:
+            if value.origin is not ValueOrigin.SEGMENT:
                 continue
             source_segment = self._earlier_segments[value.segment]
             value_index = source_segment.renamed.get(value.index, value.index)
@@ -198,12 +200,12 @@ class ExpertSegment(abc.ABC):
             existing_values = [
                 number
                 for number, value in enumerate(self._values)
-                if value.origin is Origin.SEGMENT and (value.segment, value.index) == (twin, forward_tensor.value)
+                if value.origin is ValueOrigin.SEGMENT and (value.segment, value.index) == (twin, forward_tensor.value)
             ]
             index = existing_values[0] if existing_values else len(self._values)
             if index == len(self._values):
                 size = self._earlier_segments[twin]._values[forward_tensor.value].bytes
-                self._values.append(Value(Origin.SEGMENT, size, segment=twin, index=forward_tensor.value))
+                self._values.append(Value(ValueOrigin.SEGMENT, size, segment=twin, index=forward_tensor.value))
             self.saved_tensors[scope, role] = msgspec.structs.replace(forward_tensor, value=index)
         return self.saved_tensors[scope, role]
 
@@ -220,7 +222,7 @@ class ExpertSegment(abc.ABC):
     def _resize(self, nodes: Sequence[Node], old: Size, new: Size) -> None:
         """Change the number of rows of the floating-point tensors that these nodes produce."""
         for operand in [operand for node in nodes if not node.view for operand in node.outputs]:
-            is_own = self._values[operand.value].origin is Origin.OWN and operand.value not in self._experts
+            is_own = self._values[operand.value].origin is ValueOrigin.OWN and operand.value not in self._experts
             if new != old and is_own and old in self._shape(operand) and not operand.dtype.startswith("int"):
                 self._set_rows(operand.value, old, new)
 
@@ -269,7 +271,7 @@ class ExpertSegment(abc.ABC):
         self._nodes.append(Node(operator, scope, inputs, (out,), attributes=attributes))
 
     def _new_tensor(self, dtype: str, *shape: Size) -> Operand:
-        self._values.append(Value(Origin.OWN, product([*shape, dtype_bytes(dtype)])))
+        self._values.append(Value(ValueOrigin.OWN, product([*shape, dtype_bytes(dtype)])))
         strides = [product(shape[dim + 1 :]) for dim in range(len(shape))]
         return Operand(len(self._values) - 1, self._index(*shape), dtype, self._index(*strides))
 

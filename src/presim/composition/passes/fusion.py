@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, ValueOrigin
 from presim.composition.graph.sizes import read
 from presim.trace.dtypes import dtype_bytes
 
@@ -134,7 +134,7 @@ def _without_dead_views(nodes: Iterable[Node], segment: Segment, used: set[int])
     written_values = {
         operand.value for node in nodes if not node.view for operand in (*node.inputs, *node.outputs)
     } | used
-    local_values = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
+    local_values = {index for index, value in enumerate(segment.values) if value.origin is ValueOrigin.OWN}
     return [
         node
         for node in nodes
@@ -150,11 +150,11 @@ def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
     used = [set(segment.gradients.values()) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
         for value_index, value in enumerate(segment.values):
-            if value.origin is not Origin.OWN:
+            if value.origin is not ValueOrigin.OWN:
                 used[index].add(value_index)
-            if value.origin in (Origin.SEGMENT, Origin.CARRY):
+            if value.origin in (ValueOrigin.SEGMENT, ValueOrigin.CARRY):
                 used[value.segment].add(value.index)
-            if value.origin is Origin.CARRY:
+            if value.origin is ValueOrigin.CARRY:
                 used[index].add(value.again)
     return used
 

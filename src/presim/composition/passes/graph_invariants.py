@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from presim.composition.graph.graph_schema import OperatorGraph, Origin, Segment
+from presim.composition.graph.graph_schema import OperatorGraph, Segment, ValueOrigin
 from presim.composition.graph.parameters import size
 from presim.composition.passes.collective_names import PREFIX
 from presim.errors import InputError
@@ -70,7 +70,7 @@ def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, sh
 
 
 def _order_problems(segment: Segment) -> Iterator[str]:
-    written_values = {index for index, value in enumerate(segment.values) if value.origin is not Origin.OWN}
+    written_values = {index for index, value in enumerate(segment.values) if value.origin is not ValueOrigin.OWN}
     for node in segment.nodes:
         written = {node.inputs[position].value for position in node.written}
         for operand in node.inputs:
@@ -95,11 +95,11 @@ def _cross_segment_problems(graph: OperatorGraph, index: int, written_by_segment
     segment = graph.segments[index]
     used_values = {operand.value for node in segment.nodes for operand in (*node.inputs, *node.outputs)}
     for value_index, value in enumerate(segment.values):
-        if value.origin not in (Origin.SEGMENT, Origin.CARRY) or value_index not in used_values:
+        if value.origin not in (ValueOrigin.SEGMENT, ValueOrigin.CARRY) or value_index not in used_values:
             continue
         source_values = graph.segments[value.segment].values
         is_available = value.index < len(source_values) and (
-            source_values[value.index].origin is not Origin.OWN or value.index in written_by_segment[value.segment]
+            source_values[value.index].origin is not ValueOrigin.OWN or value.index in written_by_segment[value.segment]
         )
         if not is_available:
             yield _problem(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, divide, product
 from presim.errors import InputError
 from presim.trace.dtypes import dtype_bytes
@@ -84,10 +84,10 @@ def _segment(segment: Segment, graph: OperatorGraph, format: Format, shapes: dic
         narrow = []
         for operand in node.inputs[-2:]:
             size = product([*graph.shapes[operand.shape], dtype_bytes(format.dtype)])
-            values.append(Value(Origin.OWN, _half(size) if format.halves else size))
+            values.append(Value(ValueOrigin.OWN, _half(size) if format.halves else size))
             cast = Operand(len(values) - 1, operand.shape, format.dtype, operand.stride)
             if format.largest:
-                values.append(Value(Origin.OWN, 4))
+                values.append(Value(ValueOrigin.OWN, 4))
                 scalar = shapes.setdefault((), len(shapes))
                 largest = Operand(len(values) - 1, scalar, "float32", scalar)
                 nodes += [Node(LARGEST, node.scope, (operand,), (largest,))]

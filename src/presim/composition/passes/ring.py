@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, product
 from presim.composition.passes.collective_names import SEND_RECV, WAIT
 from presim.trace.dtypes import dtype_bytes
@@ -120,6 +120,6 @@ class _Ring:
         dense: list[Size] = [1]
         for size in reversed(shape[1:]):
             dense.insert(0, product([size, dense[0]]))
-        self._values.append(Value(Origin.OWN, product([*shape, dtype_bytes(operand.dtype)])))
+        self._values.append(Value(ValueOrigin.OWN, product([*shape, dtype_bytes(operand.dtype)])))
         stride = self._shapes.setdefault(tuple(dense) if shape else (), len(self._shapes))
         return msgspec.structs.replace(operand, value=len(self._values) - 1, stride=stride)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 
 _KEPT = (
     "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_grouped_mm", "aten::_scaled", "aten::convolution",
@@ -74,13 +74,15 @@ class _RecomputingSegment:
         self._recomputable = {
             value_index
             for value_index, value in enumerate(forward.values)
-            if value.origin is Origin.OWN and value_index in self._writers_by_value and value_index not in kept_values
+            if value.origin is ValueOrigin.OWN
+            and value_index in self._writers_by_value
+            and value_index not in kept_values
         }
         self._values = list(backward.values)
         self._value_numbers = {
             value.index: value_number
             for value_number, value in enumerate(backward.values)
-            if value.origin is Origin.SEGMENT and value.segment == backward.twin
+            if value.origin is ValueOrigin.SEGMENT and value.segment == backward.twin
         }
 
     def segment(self) -> Segment:
@@ -90,7 +92,7 @@ class _RecomputingSegment:
             {node_index for value_index in recomputed_values for node_index in self._writers_by_value[value_index]}
         )
         for value_index in recomputed_values:
-            self._define_value(value_index, Value(Origin.OWN, self._forward.values[value_index].bytes))
+            self._define_value(value_index, Value(ValueOrigin.OWN, self._forward.values[value_index].bytes))
         recomputed_nodes = tuple(self._renumbered_node(self._forward.nodes[node_index]) for node_index in node_indices)
         return msgspec.structs.replace(
             self._backward, values=tuple(self._values), nodes=(*recomputed_nodes, *self._backward.nodes)
@@ -121,10 +123,10 @@ class _RecomputingSegment:
     def _renumbered_operand(self, operand: Operand) -> Operand:
         if operand.value not in self._value_numbers:
             value = self._forward.values[operand.value]
-            is_input = value.origin in (Origin.PARAMETER, Origin.BUFFER, Origin.INPUT)
+            is_input = value.origin in (ValueOrigin.PARAMETER, ValueOrigin.BUFFER, ValueOrigin.INPUT)
             self._define_value(
                 operand.value,
-                value if is_input else Value(Origin.SEGMENT, value.bytes, "", self._backward.twin, operand.value),
+                value if is_input else Value(ValueOrigin.SEGMENT, value.bytes, "", self._backward.twin, operand.value),
             )
         return msgspec.structs.replace(operand, value=self._value_numbers[operand.value])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
@@ -20,9 +20,12 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
         root, [node for node_index, node in enumerate(root.nodes) if node_index in shared_nodes], {}
     )
     values_of_shared = {
-        old: Value(Origin.SEGMENT, root.values[old].bytes, segment=0, index=new) for old, new in shared_numbers.items()
+        old: Value(ValueOrigin.SEGMENT, root.values[old].bytes, segment=0, index=new)
+        for old, new in shared_numbers.items()
     }
-    values_of_shared = {old: value for old, value in values_of_shared.items() if root.values[old].origin is Origin.OWN}
+    values_of_shared = {
+        old: value for old, value in values_of_shared.items() if root.values[old].origin is ValueOrigin.OWN
+    }
     rest_of_root, rest_numbers = _segment_part(
         root, [node for node_index, node in enumerate(root.nodes) if node_index not in shared_nodes], values_of_shared
     )
@@ -59,12 +62,12 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
 
 def _parameter_free_values(root: Segment) -> set[int]:
     """Values that do not depend on parameters."""
-    parameter_dependent = {index for index, value in enumerate(root.values) if value.origin is Origin.PARAMETER}
+    parameter_dependent = {index for index, value in enumerate(root.values) if value.origin is ValueOrigin.PARAMETER}
     for node in root.nodes:
         if any(operand.value in parameter_dependent for operand in node.inputs):
             parameter_dependent |= {operand.value for operand in node.outputs}
             parameter_dependent |= {node.inputs[position].value for position in node.written}
-    return {index for index, value in enumerate(root.values) if value.origin is Origin.OWN} - parameter_dependent
+    return {index for index, value in enumerate(root.values) if value.origin is ValueOrigin.OWN} - parameter_dependent
 
 
 def _used_by_blocks(graph: OperatorGraph) -> set[int]:
@@ -73,7 +76,7 @@ def _used_by_blocks(graph: OperatorGraph) -> set[int]:
         for segment in graph.segments[1:]
         if segment.name
         for value in segment.values
-        if value.segment == 0 and value.origin in (Origin.SEGMENT, Origin.CARRY)
+        if value.segment == 0 and value.origin in (ValueOrigin.SEGMENT, ValueOrigin.CARRY)
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size
 from presim.composition.passes import quantisation
 from presim.errors import InputError
@@ -83,7 +83,7 @@ def _forward(
             stride = shapes.setdefault((shape[1], 1), len(shapes))
             packed[weight.value] = len(values)
             packed_for_backward[segment.values[weight.value].name] = len(values) + 1
-            values += [Value(Origin.OWN, size), Value(Origin.OWN, size)]
+            values += [Value(ValueOrigin.OWN, size), Value(ValueOrigin.OWN, size)]
             packed_operands = tuple(
                 Operand(len(values) - 2 + direction, shape_index, "uint8", stride) for direction in range(2)
             )
@@ -103,7 +103,7 @@ def _backward(segment: Segment, twin: int, packed: dict[str, int], forward: Segm
             continue
         if name not in packed_numbers:
             packed_numbers[name] = len(values)
-            values.append(Value(Origin.SEGMENT, forward.values[packed[name]].bytes, "", twin, packed[name]))
+            values.append(Value(ValueOrigin.SEGMENT, forward.values[packed[name]].bytes, "", twin, packed[name]))
         nodes.append(_sparse(node, packed_numbers[name]))
     return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
 
@@ -119,7 +119,7 @@ def _parameter(node: Node, segment: Segment) -> str:
     if node.operator not in _PRODUCTS:
         return ""
     value = segment.values[node.inputs[-1].value]
-    return value.name if value.origin is Origin.PARAMETER else ""
+    return value.name if value.origin is ValueOrigin.PARAMETER else ""
 
 
 def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> Operand | None:

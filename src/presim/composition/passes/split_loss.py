@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.passes.collective_names import ALL_REDUCE
 
 _FORWARD, _BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
@@ -69,5 +69,5 @@ def _backward(node: Node, values: list[Value]) -> list[Node]:
 
 
 def _like(operand: Operand, values: list[Value]) -> Operand:
-    values.append(Value(Origin.OWN, values[operand.value].bytes))
+    values.append(Value(ValueOrigin.OWN, values[operand.value].bytes))
     return msgspec.structs.replace(operand, value=len(values) - 1)

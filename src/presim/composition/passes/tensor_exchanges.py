@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, Origin, Value
+from presim.composition.graph.graph_schema import Node, Operand, Value, ValueOrigin
 from presim.composition.graph.sizes import lengthen, product
 from presim.composition.passes.collective_names import ALL_GATHER, REDUCE_SCATTER
 from presim.composition.passes.tensor_parts import PRODUCTS, Part, Tensors
@@ -68,7 +68,7 @@ class Exchanges:
     def _gathered_in_forward(self, part: Part, index: int) -> Value | None:
         """The gathered tensor that the forward pass kept for a value, if any."""
         value = part.values[index]
-        if self._gathers_again or not part.segment.backward or value.origin is not Origin.SEGMENT:
+        if self._gathers_again or not part.segment.backward or value.origin is not ValueOrigin.SEGMENT:
             return None
         gathered = self._parts[value.segment].first_gathered.get(value.index)
         if gathered is None or self._parts[value.segment].segment.backward:

@@ -12,7 +12,7 @@ import math
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Parameter, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import lengthen
 from presim.composition.passes.collective_names import WAIT
 from presim.composition.passes.tensor_exchanges import Exchanges
@@ -105,7 +105,7 @@ class _Split:
         end = self._incoming_split_end(part.segment, value)
         if end:
             part.split_ends[index] = end
-        if value.origin in (Origin.SEGMENT, Origin.CARRY):
+        if value.origin in (ValueOrigin.SEGMENT, ValueOrigin.CARRY):
             other = self._parts[value.segment]
             used = other.reduced.get(value.index, value.index)
             part.values[index] = msgspec.structs.replace(value, index=used)
@@ -156,9 +156,9 @@ class _Split:
                 )
 
     def _incoming_split_end(self, segment: Segment, value: Value) -> int:
-        if value.origin is Origin.PARAMETER:
+        if value.origin is ValueOrigin.PARAMETER:
             return self._split_end_by_name(segment, value.name)
-        if value.origin in (Origin.SEGMENT, Origin.CARRY):
+        if value.origin in (ValueOrigin.SEGMENT, ValueOrigin.CARRY):
             return self._parts[value.segment].split_ends.get(value.index, 0)
         return 0
 

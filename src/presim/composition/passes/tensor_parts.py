@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 from presim.composition.graph.sizes import Size, divide, lengthen, read
 from presim.composition.passes.collective_names import ALL_REDUCE, WAIT
 from presim.errors import InputError
@@ -54,7 +54,7 @@ class Part:
 
     def add_storage(self, size: Size) -> int:
         """Add a storage; returns its number."""
-        self.values.append(Value(Origin.OWN, size))
+        self.values.append(Value(ValueOrigin.OWN, size))
         return len(self.values) - 1
 
 

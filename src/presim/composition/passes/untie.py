@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Parameter, Segment, Value, ValueOrigin
 
 COPY = " (copy)"  # ends the name of a copy
 _ADDS = ("aten::add", "aten::add_")
@@ -53,7 +53,7 @@ def _untied(graph: OperatorGraph, parameter: Parameter) -> OperatorGraph:
 
 
 def _reads_parameter(segment: Segment, name: str) -> bool:
-    return any(value.origin is Origin.PARAMETER and value.name == name for value in segment.values)
+    return any(value.origin is ValueOrigin.PARAMETER and value.name == name for value in segment.values)
 
 
 def _sum_of_gradients(graph: OperatorGraph, name: str) -> tuple[int, Node, int] | None:
@@ -63,7 +63,7 @@ def _sum_of_gradients(graph: OperatorGraph, name: str) -> tuple[int, Node, int] 
         for node in segment.nodes if gradient is not None else ():
             values = [operand.value for operand in node.inputs]
             if node.operator in _ADDS and gradient in (*values[:1], *(operand.value for operand in node.outputs)):
-                other_gradients = [value for value in values if segment.values[value].origin is Origin.SEGMENT]
+                other_gradients = [value for value in values if segment.values[value].origin is ValueOrigin.SEGMENT]
                 if len(other_gradients) == 1 and len(values) == 2:
                     return index, node, other_gradients[0]
     return None
@@ -72,7 +72,7 @@ def _sum_of_gradients(graph: OperatorGraph, name: str) -> tuple[int, Node, int] 
 def _without_sum(segment: Segment, sum_node: Node, other_gradient: int, segment_gradient: int, name: str) -> Segment:
     """The segment without the sum: its own part is the parameter's gradient."""
     values = list(segment.values)
-    values[other_gradient] = Value(Origin.OWN, 0)
+    values[other_gradient] = Value(ValueOrigin.OWN, 0)
     return msgspec.structs.replace(
         segment,
         nodes=tuple(node for node in segment.nodes if node is not sum_node),
@@ -83,7 +83,9 @@ def _without_sum(segment: Segment, sum_node: Node, other_gradient: int, segment_
 
 def _with_parameter_renamed(segment: Segment, old: str, new: str) -> Segment:
     values = tuple(
-        msgspec.structs.replace(value, name=new) if value.origin is Origin.PARAMETER and value.name == old else value
+        msgspec.structs.replace(value, name=new)
+        if value.origin is ValueOrigin.PARAMETER and value.name == old
+        else value
         for value in segment.values
     )
     return msgspec.structs.replace(segment, values=values)

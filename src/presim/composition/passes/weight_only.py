@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.graph.graph_schema import Node, OperatorGraph, Parameter, Segment, Value, ValueOrigin
 from presim.composition.graph.parameters import elements
 from presim.errors import InputError
 
@@ -50,7 +50,7 @@ def _packed_parameters(parameter: Parameter) -> list[Parameter]:
 
 def _packed(segment: Segment, names: set[str]) -> Segment:
     values = [
-        _packed_value(value) if value.origin is Origin.PARAMETER and value.name in names else value
+        _packed_value(value) if value.origin is ValueOrigin.PARAMETER and value.name in names else value
         for value in segment.values
     ]
     nodes = []
@@ -74,7 +74,7 @@ def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> str:
     if node.operator not in _PRODUCTS or node.inputs[-1].dtype not in ("bfloat16", "float16"):
         return ""
     value = segment.values[node.inputs[-1].value]
-    if value.origin is not Origin.PARAMETER:
+    if value.origin is not ValueOrigin.PARAMETER:
         return ""
     segment_index = graph.segments.index(segment)
     parameters = {candidate.name: candidate for candidate in graph.parameters if candidate.segment == segment_index}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph, Segment, Value, ValueOrigin
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
@@ -54,9 +54,9 @@ def _split(
     written_values = {value for node in input_nodes for value in _written_values(node)}
     input_part, new_numbers = _segment_part(segment, input_nodes, {}, {})
     values_of_input_part = {
-        old: Value(Origin.SEGMENT, segment.values[old].bytes, segment=-2 - input_index, index=new_numbers[old])
+        old: Value(ValueOrigin.SEGMENT, segment.values[old].bytes, segment=-2 - input_index, index=new_numbers[old])
         for old in written_values
-        if segment.values[old].origin is Origin.OWN
+        if segment.values[old].origin is ValueOrigin.OWN
     }
     weight_part, _ = _segment_part(
         segment,
@@ -129,7 +129,7 @@ def _without_overwriting(
                 (values[target].segment, values[target].index), (index, target)
             )  # the last sum counts
         values.append(values[target])
-        values[target] = Value(Origin.OWN, values[target].bytes)
+        values[target] = Value(ValueOrigin.OWN, values[target].bytes)
         for earlier_index in range(node_index):
             nodes[earlier_index] = _with_value_replaced(nodes[earlier_index], target, len(values) - 1)
         target_operand, *addends = node.inputs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from presim.composition.replan.copied_calls import CopiedCalls
 from presim.composition.replan.cycles import program_calls
 from presim.composition.replan.layer_growth import Calls
-from presim.composition.replan.layer_laws import Layout
+from presim.composition.replan.layer_laws import CallOrigins
 from presim.composition.replan.layer_names import layer_list, names_of
 from presim.composition.replan.layer_regions import find_regions
 from presim.composition.replan.object_names import definitions
@@ -39,7 +39,7 @@ class LayerExtension:
                 f"the layers {path}* of rank {trace.manifest.rank} do not repeat each other in forward and backward "
                 "passes, so no law says what further ones do; capture the whole model"
             )
-        self.layout = Layout.of(regions, added, len(entries))
+        self.layout = CallOrigins.of(regions, added, len(entries))
         self._copied = CopiedCalls(trace, entries, defined_at, self.layout)
         self.sources, self.shifts = self._copied.sources, self._copied.shifts
         self.entries, self.position_of_call = self._copied.entries, self._copied.position_of_call

@@ -14,7 +14,7 @@ _IMAGE, _PARALLEL, _REVERSED, _NONE = range(4)  # the same call as before; of th
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layout:
+class CallOrigins:
     """Where the calls of a trace come from that has ``added`` layers more.
 
     Added repetitions come after the middle one of each region, and are copies of it.
@@ -28,9 +28,9 @@ class Layout:
     repeated: str = "layers"
 
     @staticmethod
-    def of(regions: Regions, added: int, num_calls: int) -> Layout:
+    def of(regions: Regions, added: int, num_calls: int) -> CallOrigins:
         """The layout of so many captured calls."""
-        return Layout(regions, added, *regions.coordinates(num_calls))
+        return CallOrigins(regions, added, *regions.coordinates(num_calls))
 
     @property
     def middles(self) -> Ints:

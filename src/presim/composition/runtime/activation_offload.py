@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from presim.composition.block_templates import rounded
 from presim.composition.entry_templates import FROM_HOST, TO_HOST, Rows, Tables, Template
-from presim.composition.graph.graph_schema import OperatorGraph, Origin
+from presim.composition.graph.graph_schema import OperatorGraph, ValueOrigin
 from presim.composition.host_gaps import HostTimes
-from presim.composition.schedule import Action, Do, Key, Run, value_key
+from presim.composition.schedule import Action, BlockRun, Do, Key, value_key
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Copy
 
@@ -36,7 +36,7 @@ class Offloaded:
 class _Group:
     """Storages that leave together, and where in the schedule."""
 
-    run: Run  # the last run of the forward pass that uses them
+    run: BlockRun  # the last run of the forward pass that uses them
     keys: tuple[Key, ...]
     leaves: int  # place of that run
     freed: int  # place of the run after it
@@ -82,7 +82,7 @@ def _groups(
     unfreed_keys: Collection[Key],
     size_of: Callable[[int, int], int],
 ) -> list[_Group]:
-    runs = [(action_index, action) for action_index, action in enumerate(schedule) if isinstance(action, Run)]
+    runs = [(action_index, action) for action_index, action in enumerate(schedule) if isinstance(action, BlockRun)]
     created_keys, last_forward_order, used = set[Key](), dict[Key, int](), dict[Key, int]()
     number: dict[int, int] = {}  # of a forward run of a repeated block: how many came before in its micro-batch
     counts: dict[int, int] = defaultdict(int)
@@ -120,7 +120,7 @@ def _groups(
     return groups
 
 
-def _block_before(runs: Sequence[tuple[int, Run]], first: int, graph: OperatorGraph) -> int:
+def _block_before(runs: Sequence[tuple[int, BlockRun]], first: int, graph: OperatorGraph) -> int:
     """The run that begins the block before, in the same backward pass; the run itself where there is none."""
     start, micro = first, runs[first][1].micro
     if not first or not _is_backward(runs[first - 1][1], graph) or runs[first - 1][1].micro != micro:
@@ -134,11 +134,11 @@ def _block_before(runs: Sequence[tuple[int, Run]], first: int, graph: OperatorGr
     return start
 
 
-def _is_backward(run: Run, graph: OperatorGraph) -> bool:
+def _is_backward(run: BlockRun, graph: OperatorGraph) -> bool:
     return run.recomputed or graph.segments[run.segment].backward
 
 
-def _twin(run: Run, graph: OperatorGraph) -> int:
+def _twin(run: BlockRun, graph: OperatorGraph) -> int:
     segment = graph.segments[run.segment]
     return segment.twin if segment.backward else run.segment
 
@@ -148,15 +148,15 @@ class _Storages:
 
     def __init__(self, graph: OperatorGraph) -> None:
         self._graph = graph
-        self._known: dict[Run, list[tuple[Key, bool]]] = {}
+        self._known: dict[BlockRun, list[tuple[Key, bool]]] = {}
 
-    def of(self, run: Run) -> list[tuple[Key, bool]]:
+    def of(self, run: BlockRun) -> list[tuple[Key, bool]]:
         """Storages, and whether the run makes them itself."""
         first = dataclasses.replace(run, micro=0)
         if first not in self._known:
             values = self._graph.segments[run.segment].values
             keys = [(value_key(self._graph, first, index), value) for index, value in enumerate(values)]
-            self._known[first] = [(key, value.origin is Origin.OWN) for key, value in keys if key is not None]
+            self._known[first] = [(key, value.origin is ValueOrigin.OWN) for key, value in keys if key is not None]
         return [((run.micro, *key[1:]), is_created) for key, is_created in self._known[first]]
 
 

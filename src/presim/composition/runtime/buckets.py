@@ -12,7 +12,7 @@ from presim.composition.entry_templates import Rows, Tables, Template
 from presim.composition.graph.graph_schema import OperatorGraph, Parameter
 from presim.composition.graph.parameters import elements
 from presim.composition.host_gaps import HostTimes
-from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.units import Name, Unit, gradient_keys, unit_of
 from presim.trace.schema import Phase
 from presim.trace.signatures import Collective
@@ -46,7 +46,7 @@ class Buckets:
         self,
         graph: OperatorGraph,
         units: Sequence[Unit],
-        runs: Sequence[Run],
+        runs: Sequence[BlockRun],
         ranks: int,
         group: int,
         tables: Tables,
@@ -84,7 +84,7 @@ class Buckets:
         self._of = {(name, parameter.name): bucket for bucket in self.buckets for name, parameter in bucket.members}
         self._left: dict[int, int] = {}  # bucket -> number of gradients not yet complete
         self._kept: dict[tuple[Name, str], Key] = {}  # gradients of the first micro-batch
-        self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run, in the first micro-batch
+        self._gradients: dict[BlockRun, dict[tuple[Name, str], Key]] = {}  # by run, in the first micro-batch
         self._adds: dict[object, Template] = {}
 
     def _ordered(self, complete: Collection[tuple[Name, str]]) -> Iterable[tuple[Name, str]]:
@@ -114,11 +114,11 @@ class Buckets:
                 members, num_elements = [], 0
         return [*buckets, Bucket(len(buckets), tuple(members))] if members else buckets
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The forward pass, unchanged."""
         return list(runs)
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The backward pass: accumulate gradients, and reduce a bucket when its last gradient is complete."""
         actions: list[Action] = []
         for run in runs:
@@ -131,7 +131,7 @@ class Buckets:
                 actions += self._complete(list(gradients))
         return actions
 
-    def _gradients_of(self, run: Run) -> dict[tuple[Name, str], Key]:
+    def _gradients_of(self, run: BlockRun) -> dict[tuple[Name, str], Key]:
         """Gradients that a run computes, looked up once in the first micro-batch."""
         first = dataclasses.replace(run, micro=0)
         if first not in self._gradients:

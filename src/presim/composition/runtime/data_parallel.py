@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from presim.composition.runtime.optimizer import Held
-from presim.composition.schedule import Action, Do, Run
+from presim.composition.schedule import Action, BlockRun, Do
 
 
 class DataParallel(Protocol):
     """Adds the work of a data-parallel style to one rank's passes."""
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The forward pass of a stage with the style's actions."""
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The backward pass of a stage with the style's actions."""
 
     def end(self) -> list[Action]:

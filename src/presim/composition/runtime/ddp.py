@@ -18,7 +18,7 @@ from presim.composition.graph.graph_schema import Parameter
 from presim.composition.graph.parameters import elements, size
 from presim.composition.runtime.buckets import Bucket, Buckets
 from presim.composition.runtime.optimizer import Held, parameters
-from presim.composition.schedule import Action, Do, Run
+from presim.composition.schedule import Action, BlockRun, Do
 from presim.composition.units import Name
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
@@ -75,7 +75,7 @@ class Ddp(Buckets):
         template = rows.template()
         return [Do(template, tuple(("bucket", slot, *self._tag) for slot in template.slots))]
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The forward pass, preceded once per step by a broadcast of buffers."""
         buffer_bytes = self._graph.buffer_bytes
         if micro or not buffer_bytes or self._tag or chunk != min(self._chunks):

@@ -16,7 +16,7 @@ from presim.composition.graph.parameters import size
 from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.fsdp2_entries import Entries
 from presim.composition.runtime.optimizer import Held, parameters
-from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.units import Name, Unit, gradient_keys, unit_of
 from presim.trace.schema import Phase
 
@@ -56,7 +56,7 @@ class Fsdp2:
         self._entries = Entries(self._units, ranks, group, tables, hosts, replicas, experts)
         self._gathered: Name | None = None  # unit with a gathered buffer that is not yet freed
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Forward pass: gather parameters before the blocks that need them."""
         entries, root = self._entries, self._root(chunk)
         actions = entries.begin()
@@ -84,7 +84,7 @@ class Fsdp2:
                 actions.append(entries.release(name, Phase.FORWARD))
         return actions
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Backward pass: gather freed parameters again, and reduce gradients after the blocks that compute them."""
         entries, root = self._entries, self._root(chunk)
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]

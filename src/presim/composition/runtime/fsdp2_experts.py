@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.composition.runtime.fsdp2 import Fsdp2
-from presim.composition.schedule import Action, Run
+from presim.composition.schedule import Action, BlockRun
 from presim.composition.units import Name, gradient_keys, unit_of
 from presim.trace.schema import Phase
 
@@ -17,7 +17,7 @@ from presim.trace.schema import Phase
 class ExpertFsdp2(Fsdp2):
     """FSDP2 for a group of ranks and a group of ranks with the same experts."""
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Forward pass: gather the next block's parameters while a block runs."""
         entries, root = self._entries, self._root(chunk)
         actions = entries.begin()
@@ -40,7 +40,7 @@ class ExpertFsdp2(Fsdp2):
                 actions += [entries.release(unit_name, Phase.FORWARD) for unit_name in self._of(name)]
         return actions
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Backward pass, with the same prefetch; a block's expert gradients are reduced before its other gradients."""
         entries, root = self._entries, self._root(chunk)
         order = self._blocks(runs, root)
@@ -66,7 +66,7 @@ class ExpertFsdp2(Fsdp2):
             actions += self._reduce(root, gradient_storages, micro)
         return [*actions, entries.end()]
 
-    def _blocks(self, runs: Sequence[Run], root: Name) -> list[Name]:
+    def _blocks(self, runs: Sequence[BlockRun], root: Name) -> list[Name]:
         names = dict.fromkeys(unit_of(self._graph, run) for run in runs)
         return [name for name in names if name != root and name in self._units]
 

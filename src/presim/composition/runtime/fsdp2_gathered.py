@@ -13,7 +13,7 @@ from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.graph.parameters import elements, size
 from presim.composition.host_gaps import HostTimes
 from presim.composition.runtime.fsdp2 import Fsdp2
-from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.units import Name, Unit, gradient_keys, unit_of
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Elementwise
@@ -41,7 +41,7 @@ class GatheredFsdp2(Fsdp2):
         self._summed: set[Name] = set()  # units with accumulated gradients
         self._sums: dict[object, Template] = {}
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Forward pass: gather parameters before the first micro-batch."""
         entries, root = self._entries, (-1, chunk)
         actions = entries.begin()
@@ -63,7 +63,7 @@ class GatheredFsdp2(Fsdp2):
             actions.append(run)
         return [*actions, *entries.turn(gathered)]
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Backward pass: accumulate gradients after the blocks that compute them."""
         root = (-1, chunk)
         gradient_storages = gradient_keys(self._graph, runs)

@@ -25,10 +25,10 @@ from presim.composition.pipeline_steps import (
     WAIT,
     WEIGHT,
     Message,
-    Step,
+    PipelineStep,
 )
 from presim.composition.runtime.data_parallel import DataParallel
-from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.stage_split import Crossing, Stage
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
@@ -36,7 +36,7 @@ from presim.trace.signatures import Collective
 _BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: previous rank, next rank, whole group; see rows.STREAMS
 _SIGNAL_BYTES = 4
 _PRODUCTS = ("aten::mm", "aten::addmm")
-Again = Callable[[tuple[Run, ...]], Sequence[Action]]
+Again = Callable[[tuple[BlockRun, ...]], Sequence[Action]]
 
 
 class Pipeline:
@@ -85,7 +85,7 @@ class Pipeline:
         self._buffers = received if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
     def apply(
-        self, steps: Sequence[Step], data: DataParallel, recomputed: Again, micros_per_stage: int
+        self, steps: Sequence[PipelineStep], data: DataParallel, recomputed: Again, micros_per_stage: int
     ) -> list[Action]:
         """The passes and messages of one training step; ``micros_per_stage``: micro-batches that each stage runs.
 
@@ -100,7 +100,7 @@ class Pipeline:
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward(
-                    [run for run in runs if isinstance(run, Run)], chunk, step.micro % micros_per_stage
+                    [run for run in runs if isinstance(run, BlockRun)], chunk, step.micro % micros_per_stage
                 )
                 actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
                 actions += self._free_used(step) if step.kind == BACKWARD else []
@@ -116,7 +116,7 @@ class Pipeline:
                 actions += self._begin(step)
         return [*actions, *data.end()]
 
-    def _weights(self, step: Step, data: DataParallel, recomputed: Again) -> list[Action]:
+    def _weights(self, step: PipelineStep, data: DataParallel, recomputed: Again) -> list[Action]:
         """Gradients of weights, where the graph makes them apart."""
         if not self._stages[step.stage].weights:
             return []
@@ -128,36 +128,36 @@ class Pipeline:
         """Number of a stage among those of this rank; under DualPipe the ranks with the same two stages agree on it."""
         return self._own.index(stage) ^ self._turned
 
-    def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
+    def forward_runs(self, stage: int, micro: int = 0) -> tuple[BlockRun, ...]:
         """A stage's forward pass."""
         chunk = self.chunk(stage)
-        shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
+        shared = [BlockRun(segment, 0, micro, chunk=chunk) for segment in self._shared]
         return (*shared, *(self._run(*segment_block, micro, chunk) for segment_block in self._stages[stage].forward))
 
-    def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
+    def backward_runs(self, stage: int, micro: int = 0) -> tuple[BlockRun, ...]:
         """A stage's backward pass."""
         return tuple(
             self._run(*segment_block, micro, self.chunk(stage)) for segment_block in self._stages[stage].backward
         )
 
-    def _run(self, segment: int, block: int, micro: int, chunk: int) -> Run:
-        return Run(segment, block, micro, chunk=chunk + (segment in self._late))
+    def _run(self, segment: int, block: int, micro: int, chunk: int) -> BlockRun:
+        return BlockRun(segment, block, micro, chunk=chunk + (segment in self._late))
 
     def weight_runs(
         self, stage: int, micro: int = 0, recomputed_blocks: Collection[tuple[int, int]] = ()
-    ) -> tuple[Run, ...]:
+    ) -> tuple[BlockRun, ...]:
         """The part of a stage's backward pass that computes weight gradients, if split.
 
         ``recomputed_blocks``: (forward segment, block) pairs that were recomputed.
         """
         chunk, segments = self.chunk(stage), self._graph.segments
         return tuple(
-            Run(segment, block, micro, (segments[segment].twin, block) in recomputed_blocks, chunk)
+            BlockRun(segment, block, micro, (segments[segment].twin, block) in recomputed_blocks, chunk)
             for segment, block in self._stages[stage].weights
         )
 
     def _recomputed_blocks(self, actions: Sequence[Action]) -> set[tuple[int, int]]:
-        runs = [action for action in actions if isinstance(action, Run) and action.recomputed]
+        runs = [action for action in actions if isinstance(action, BlockRun) and action.recomputed]
         return {(self._graph.segments[run.segment].twin, run.block) for run in runs}
 
     def held(self, micros: int) -> frozenset[Key]:
@@ -214,7 +214,7 @@ class Pipeline:
     def _size(self, crossing: Crossing) -> int:
         return self._bytes(crossing.segment, crossing.index)
 
-    def _free_used(self, step: Step) -> list[Action]:
+    def _free_used(self, step: PipelineStep) -> list[Action]:
         """After a backward pass: free the sent activations and the received tensors."""
         forward_blocks = {(segment, block) for segment, block in self._stages[step.stage].forward}
         freed = [
@@ -241,7 +241,7 @@ class Pipeline:
             self._templates[kind] = rows.template()
         return [Do(self._templates[kind], tuple(crossing.key(micro) for crossing in freed))]
 
-    def _begin(self, step: Step) -> list[Action]:
+    def _begin(self, step: PipelineStep) -> list[Action]:
         """Start a send, a receive, or both as one exchange."""
         parts = [(message, crossing) for message in step.messages for crossing in self._values(message)]
         peer = self._rank_of(step.messages[0].neighbour)
@@ -289,7 +289,7 @@ class Pipeline:
             self._templates[kind] = rows.template()
         return Do(self._templates[kind], (("message", messages[0], "done"), *sent), of_all=of_all is not None)
 
-    def _signal(self, step: Step) -> Do:
+    def _signal(self, step: PipelineStep) -> Do:
         """Start a message that says only that a pass has ended, or make the compute stream wait for one."""
         assert step.signal is not None  # by construction in `pass_dependencies`
         number, peer, outgoing = dataclasses.astuple(step.signal)
@@ -318,7 +318,7 @@ class Pipeline:
             return _BEFORE
         return _AFTER if peer == (self._place + 1) % self._ranks else len(STREAMS) + peer
 
-    def _signatures(self, step: Step, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
+    def _signatures(self, step: PipelineStep, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
         if step.kind == EXCHANGE:
             sent_bytes = sum(self._size(crossing) for message, crossing in parts if message.outgoing)
             received_bytes = sum(self._size(crossing) for message, crossing in parts if not message.outgoing)

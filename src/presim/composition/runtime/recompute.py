@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from presim.composition.graph.graph_schema import OperatorGraph
-from presim.composition.schedule import Action, Run, Schedule
+from presim.composition.schedule import Action, BlockRun, Schedule
 
 
 def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule:
@@ -16,15 +16,15 @@ def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule
     before = _blocks_before(graph)
     actions: list[Action] = []
     for action in schedule:
-        segment = graph.segments[action.segment] if isinstance(action, Run) else None
+        segment = graph.segments[action.segment] if isinstance(action, BlockRun) else None
         if (
-            isinstance(action, Run)
+            isinstance(action, BlockRun)
             and segment
             and segment.backward
             and segment.name
             and (not blocks or before[segment.twin] + action.block < blocks)
         ):
-            actions.append(Run(segment.twin, action.block, action.micro, recomputed=True))
+            actions.append(BlockRun(segment.twin, action.block, action.micro, recomputed=True))
             actions.append(dataclasses.replace(action, recomputed=True))
         else:
             actions.append(action)

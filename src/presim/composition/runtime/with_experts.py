@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from presim.composition.runtime.data_parallel import DataParallel
 from presim.composition.runtime.optimizer import Held
-from presim.composition.schedule import Action, Do, Run
+from presim.composition.schedule import Action, BlockRun, Do
 
 
 class WithExperts:
@@ -19,11 +19,11 @@ class WithExperts:
     def __init__(self, dense: DataParallel, experts: DataParallel) -> None:
         self._both = (dense, experts)
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The forward pass with the actions of both before each block."""
         return _merge_actions(*(parallel.forward(runs, chunk, micro) for parallel in self._both))
 
-    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def backward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """The backward pass with the actions of both after each block."""
         return _merge_actions(*(parallel.backward(runs, chunk, micro) for parallel in self._both))
 
@@ -57,9 +57,9 @@ def _merge_actions(first: Sequence[Action], second: Sequence[Action]) -> list[Ac
     merged: list[Action] = []
     second_actions = iter(second)
     for action in first:
-        if isinstance(action, Run):
+        if isinstance(action, BlockRun):
             for other in second_actions:
-                if isinstance(other, Run):
+                if isinstance(other, BlockRun):
                     break
                 merged.append(other)
         merged.append(action)

@@ -18,7 +18,7 @@ from presim.composition.graph.parameters import elements, size
 from presim.composition.runtime.buckets import STREAM as _STREAM
 from presim.composition.runtime.buckets import Bucket, Buckets
 from presim.composition.runtime.optimizer import Held, parameters
-from presim.composition.schedule import Action, Do, Run
+from presim.composition.schedule import Action, BlockRun, Do
 from presim.composition.units import Name, unit_of
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
@@ -98,7 +98,7 @@ class Zero1(Buckets):
         shards = [part * _FP32 for tensor in self.held() for part in tensor.shards]
         return [buffers, parameters(shards, self._tables, self._hosts, " ".join(("main", *self._tag)))]
 
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+    def forward(self, runs: Sequence[BlockRun], chunk: int, micro: int) -> list[Action]:
         """Forward pass: zero the gradient buffer first, and wait for gathered parameters before their first use."""
         actions: list[Action] = []
         if micro == 0 and chunk == min(self._chunks):

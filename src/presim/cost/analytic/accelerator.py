@@ -33,7 +33,7 @@ _Product = Gemm | GroupedGemm
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class UncertainFigure:
     """A figure of a device with the relative half-width of its 80 % interval."""
 
     value: float
@@ -42,16 +42,18 @@ class Figure:
 
 # Best share of the peak in large products: 0.51 (MI300X) to 0.97 (Gaudi 2), 0.74 on Gaudi 3, over ten accelerators of
 # four vendors (stas00/ml-engineering, compute/accelerator/README.md, maximum achievable matmul FLOPS).
-_MATRIX = Figure(0.75, 0.3)
+_MATRIX = UncertainFigure(0.75, 0.3)
 # Large copies reach 0.7 to 0.92 of the datasheet on the GPUs that `calibration/operators.toml` was fitted to.
-_MEMORY = Figure(0.8, 0.2)
-_LAUNCH_S = Figure(5e-6, 0.8)  # kernels of GPUs take 2 to 10 us; compiled programs of accelerators were not measured
+_MEMORY = UncertainFigure(0.8, 0.2)
+_LAUNCH_S = UncertainFigure(
+    5e-6, 0.8
+)  # kernels of GPUs take 2 to 10 us; compiled programs of accelerators were not measured
 _STATED, _STATED_START = 0.1, 0.3  # of shares and starts in the device's file: shapes differ from what was measured
 # Fused attention relative to products: 0.5 to 0.75 of the peak on GPUs, where products reach 0.75 to 0.85.
-_ATTENTION = Figure(0.7, 0.2)
-_GATHERED = Figure(0.5, 0.3)  # access by address, and what crosses tensors: the GPUs' tables have 0.3 to 0.8
+_ATTENTION = UncertainFigure(0.7, 0.2)
+_GATHERED = UncertainFigure(0.5, 0.3)  # access by address, and what crosses tensors: the GPUs' tables have 0.3 to 0.8
 _SORT_PASSES = 4  # as of GPUs: `memory_bound`
-_HOST_SHARE = Figure(0.8, 0.3)  # of the link to the host's memory
+_HOST_SHARE = UncertainFigure(0.8, 0.3)  # of the link to the host's memory
 _JOINED = 4.0  # exponent of the norm that joins arithmetic and memory: nearly the longer of both
 # No unit for the type: it is computed in the next wider one, or in several passes of the fastest.
 _INSTEAD = {
@@ -80,8 +82,8 @@ def price(signatures: Sequence[Signature], gpu: Gpu, device: Device) -> list[Pri
 class Work:
     """Seconds of a kernel's parts, each with the width of its interval."""
 
-    arithmetic: Figure
-    memory: Figure
+    arithmetic: UncertainFigure
+    memory: UncertainFigure
 
 
 class Accelerator:
@@ -90,9 +92,11 @@ class Accelerator:
     def __init__(self, gpu: Gpu, device: Device) -> None:
         self._gpu, self._device = gpu, device
         stated = gpu.share_spread or _STATED
-        self._matrix = Figure(gpu.matrix_share, stated) if gpu.matrix_share else _MATRIX
-        self._memory = Figure(gpu.memory_share, stated) if gpu.memory_share else _MEMORY
-        self._launch_s = Figure(gpu.launch_ns * 1e-9, gpu.share_spread or _STATED_START) if gpu.launch_ns else _LAUNCH_S
+        self._matrix = UncertainFigure(gpu.matrix_share, stated) if gpu.matrix_share else _MATRIX
+        self._memory = UncertainFigure(gpu.memory_share, stated) if gpu.memory_share else _MEMORY
+        self._launch_s = (
+            UncertainFigure(gpu.launch_ns * 1e-9, gpu.share_spread or _STATED_START) if gpu.launch_ns else _LAUNCH_S
+        )
 
     def price(self, signature: Signature) -> Price | None:
         """The price of one signature; None for what has no formula."""
@@ -124,7 +128,7 @@ class Accelerator:
         if isinstance(signature, (MemoryBound, Fused)):
             passes = _SORT_PASSES if isinstance(signature, Sort) else 1
             irregular = passes > 1 or signature.__struct_config__.tag == "index"
-            reach = _GATHERED if irregular else Figure(1.0, 0.0)
+            reach = _GATHERED if irregular else UncertainFigure(1.0, 0.0)
             work = self._streaming(float(signature.bytes) * passes, signature.flops, signature.dtype, reach)
             return self._with_products(work, signature), str(signature.__struct_config__.tag)
         return None, ""
@@ -143,16 +147,19 @@ class Accelerator:
         size = dtype_bytes(signature.dtype) * (signature.head_dim + signature.v_head_dim)
         passes = 2 if signature.direction == "backward" else 1
         arithmetic = self._arithmetic_s(float(signature.flops), signature.dtype, "tf32")
-        arithmetic = Figure(arithmetic.value / _ATTENTION.value, arithmetic.width + _ATTENTION.width)
+        arithmetic = UncertainFigure(arithmetic.value / _ATTENTION.value, arithmetic.width + _ATTENTION.width)
         return Work(arithmetic, self._memory_s(passes * size * (rows + keys)))
 
-    def _streaming(self, moved_bytes: float, flops: float, dtype: str, reach: Figure) -> Work:
+    def _streaming(self, moved_bytes: float, flops: float, dtype: str, reach: UncertainFigure) -> Work:
         """Bytes by the memory's bandwidth, and operations of the vector units where they are counted."""
         memory = self._memory_s(moved_bytes)
         vector = self._gpu.bf16_vector_flops if dtype_bytes(dtype) <= 2 else 0.0
         vector = vector or self._gpu.fp32_flops
         seconds = flops / (vector * self._matrix.value) if vector else 0.0
-        return Work(Figure(seconds, self._matrix.width), Figure(memory.value / reach.value, memory.width + reach.width))
+        return Work(
+            UncertainFigure(seconds, self._matrix.width),
+            UncertainFigure(memory.value / reach.value, memory.width + reach.width),
+        )
 
     def _with_products(self, work: Work, signature: MemoryBound | Fused) -> Work:
         """The work with the matrix products of a generated kernel."""
@@ -161,7 +168,7 @@ class Accelerator:
         parts = [self._arithmetic_s(float(flops), dtype, "") for dtype, flops in signature.products]
         seconds = sum(part.value for part in parts)
         width = max(part.width for part in parts) + _ATTENTION.width
-        return dataclasses.replace(work, arithmetic=Figure(max(seconds, work.arithmetic.value), width))
+        return dataclasses.replace(work, arithmetic=UncertainFigure(max(seconds, work.arithmetic.value), width))
 
     def _copy(self, signature: Copy) -> Work:
         size = float(max(signature.bytes, 0))
@@ -169,19 +176,21 @@ class Accelerator:
             link_Bps = self._device.host_Bps
             if signature.direction == "peer" and self._device.link_Bps:
                 link_Bps = self._device.link_Bps
-            return Work(Figure(0.0, 0.0), Figure(size / (link_Bps * _HOST_SHARE.value), _HOST_SHARE.width))
-        return Work(Figure(0.0, 0.0), self._memory_s(size if signature.direction == "memset" else 2 * size))
+            return Work(
+                UncertainFigure(0.0, 0.0), UncertainFigure(size / (link_Bps * _HOST_SHARE.value), _HOST_SHARE.width)
+            )
+        return Work(UncertainFigure(0.0, 0.0), self._memory_s(size if signature.direction == "memset" else 2 * size))
 
-    def _arithmetic_s(self, flops: float, dtype: str, compute: str) -> Figure:
+    def _arithmetic_s(self, flops: float, dtype: str, compute: str) -> UncertainFigure:
         peaks, kind = self._device.peaks, precision(dtype, compute)
         if kind in peaks:
-            return Figure(flops / (peaks[kind] * self._matrix.value), self._matrix.width)
+            return UncertainFigure(flops / (peaks[kind] * self._matrix.value), self._matrix.width)
         wider = next((peaks[other] for other in _INSTEAD.get(kind, ()) if other in peaks), 0.0)
         peak = wider or max(peaks.values()) / _PASSES
-        return Figure(flops / (peak * self._matrix.value), self._matrix.width + _BORROWED)
+        return UncertainFigure(flops / (peak * self._matrix.value), self._matrix.width + _BORROWED)
 
-    def _memory_s(self, moved_bytes: float) -> Figure:
-        return Figure(moved_bytes / (self._device.memory_Bps * self._memory.value), self._memory.width)
+    def _memory_s(self, moved_bytes: float) -> UncertainFigure:
+        return UncertainFigure(moved_bytes / (self._device.memory_Bps * self._memory.value), self._memory.width)
 
 
 def _padded(size: float, side: int) -> float:

@@ -19,7 +19,7 @@ from presim.system.files.field_bounds import (
 )
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+class ConstantsOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Source of the constants and their error on points held out from the fit."""
 
     uncertainty: Ratio  # relative; covers 80 of 100 measured points of every source
@@ -28,7 +28,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     held_out_median: Ratio = 0.0  # relative error
 
 
-class GemmConstants(Calibration, frozen=True, kw_only=True):
+class GemmConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of the formula in `gemm.seconds`."""
 
     sustained: PositiveRatio  # share of the datasheet's peak that a long, power-limited product sustains
@@ -48,7 +48,7 @@ class GemmConstants(Calibration, frozen=True, kw_only=True):
     busy_rise: Ratio = 0.0  # share of the rise of short products that remains within a step
 
 
-class PackedConstants(Calibration, frozen=True, kw_only=True):
+class PackedConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of the formula in `packed_weights.seconds`."""
 
     start_us: Microseconds  # duration of an empty product
@@ -59,7 +59,7 @@ class PackedConstants(Calibration, frozen=True, kw_only=True):
     blend: PositiveRatio  # exponent of the norm that joins arithmetic and memory
 
 
-class AttentionConstants(Calibration, frozen=True, kw_only=True):
+class AttentionConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of the formula in `attention.seconds`."""
 
     efficiency: PositiveRatio  # share of peak at head dimension 128
@@ -79,7 +79,7 @@ class AttentionConstants(Calibration, frozen=True, kw_only=True):
     decode_memory: PositiveRatio = 0.8
 
 
-class MemoryConstants(Calibration, frozen=True, kw_only=True):
+class MemoryConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of the formula in `memory_bound.seconds`."""
 
     efficiency: PositiveRatio  # share of memory bandwidth of a large kernel
@@ -89,7 +89,7 @@ class MemoryConstants(Calibration, frozen=True, kw_only=True):
     ramp_MB: PositiveRatio = 1.0
 
 
-class ScanConstants(Calibration, frozen=True, kw_only=True):
+class ScanConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of `scan.price`: memory time plus the time of the SMs."""
 
     memory: PositiveRatio  # share of memory bandwidth
@@ -97,7 +97,7 @@ class ScanConstants(Calibration, frozen=True, kw_only=True):
     launch_us: Microseconds
 
 
-T = TypeVar("T", bound=Calibration)
+T = TypeVar("T", bound=ConstantsOrigin)
 
 # Hardware without measurements uses the constants of the first measured generation in its list.
 _GENERATIONS = {

@@ -17,7 +17,7 @@ from presim.cost.collective_logs.cluster_text import constants_of, file_name, st
 from presim.cost.collective_logs.fit_collectives import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collective_logs.log_checks import left_out, points_of, possible_rows
 from presim.cost.collective_logs.nccl_tests import Log
-from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
 from presim.cost.collectives.statistical import (
     Parameters,
     Statistical,
@@ -97,7 +97,9 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     if not fits:
         raise InputError(_no_fit(collectives, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
     points = [
-        Point(Collective(call.kind, call.bytes, call.dtype, 0), call.ranks, cluster, call.own_us * 1e-6, "job")
+        CollectiveMeasurement(
+            Collective(call.kind, call.bytes, call.dtype, 0), call.ranks, cluster, call.own_us * 1e-6, "job"
+        )
         for call in fits
     ]
     # The weights are of the time without stragglers; the shortest time of all ranks has none.
@@ -146,7 +148,7 @@ def _no_fit(
     )
 
 
-def _error(parameters: Parameters, points: Sequence[Point]) -> float:
+def _error(parameters: Parameters, points: Sequence[CollectiveMeasurement]) -> float:
     model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0), straggler_of={}))
     errors = []
     for point in points:

@@ -10,7 +10,7 @@ import msgspec
 from presim.cost.collective_logs.fit_collectives import Fitted
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.collectives.collective_constants import FabricConstants, LinkConstants
-from presim.cost.collectives.measured import Row
+from presim.cost.collectives.measured import CollectiveRow
 from presim.cost.collectives.statistical import Curve, Parameters
 from presim.hardware import Cluster
 
@@ -82,7 +82,7 @@ def _table(name: str, values: dict[str, object]) -> list[str]:
 
 def _rows(logs: Sequence[Log]) -> list[str]:
     """The measurements, one per line."""
-    rows = [Row(log.kind, log.ranks, log.nodes, size, us) for log in logs for size, us in log.rows]
+    rows = [CollectiveRow(log.kind, log.ranks, log.nodes, size, us) for log in logs for size, us in log.rows]
     inline = (
         ", ".join(f"{key} = {json.dumps(value)}" for key, value in msgspec.structs.asdict(row).items()) for row in rows
     )

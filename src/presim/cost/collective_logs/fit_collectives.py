@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.cost.collectives.algorithms import Call
+from presim.cost.collectives.algorithms import CollectiveCall
 from presim.cost.collectives.collective_constants import FabricConstants, LinkConstants
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import call_of, library_choice, run_of
-from presim.cost.collectives.measurements import FEWEST, Point
-from presim.cost.collectives.nccl_choice import Choice
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
+from presim.cost.collectives.nccl_choice import AlgorithmChoice
 from presim.cost.collectives.nccl_environment import Tuning, tuning_of
 from presim.errors import InputError
 from presim.trace.schema import Group
@@ -60,15 +60,15 @@ class Fitted:
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    call: Call
+    call: CollectiveCall
     tuning: Tuning
-    choice: Choice | None  # what NCCL chooses, which does not depend on the constants
+    choice: AlgorithmChoice | None  # what NCCL chooses, which does not depend on the constants
     fitted: tuple[bool, bool]  # whether the constants of links and of the fabric are fitted
     seconds: float
     weight: float
 
 
-def fit(points: Sequence[Point], link: Sequence[str] = (), fabric: Sequence[str] = ()) -> Fitted:
+def fit(points: Sequence[CollectiveMeasurement], link: Sequence[str] = (), fabric: Sequence[str] = ()) -> Fitted:
     """Change the named constants to minimise the sum of |log ratio| between model and points.
 
     Constants that no point depends on stay as they are. The points are of one GPU generation if ``link`` is fitted;
@@ -141,7 +141,7 @@ def _log_ratio(point: _Prepared, link: LinkConstants, fabric: FabricConstants) -
     return math.log(run.seconds / point.seconds)
 
 
-def _prepare(points: Sequence[Point], fitted: tuple[bool, bool]) -> list[_Prepared]:
+def _prepare(points: Sequence[CollectiveMeasurement], fitted: tuple[bool, bool]) -> list[_Prepared]:
     """Layouts, links and weights, which do not depend on the constants."""
     logs = [point.log for point in points]
     counts = {log: logs.count(log) for log in set(logs)}

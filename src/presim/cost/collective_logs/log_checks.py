@@ -9,18 +9,18 @@ from pathlib import Path
 
 from presim.cost.collective_logs.bandwidth_bounds import impossible
 from presim.cost.collective_logs.nccl_tests import Log
-from presim.cost.collectives.measurements import Point
+from presim.cost.collectives.measurements import CollectiveMeasurement
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.signatures import Collective
 
 
-def points_of(log: Log, cluster: Cluster) -> list[Point]:
+def points_of(log: Log, cluster: Cluster) -> list[CollectiveMeasurement]:
     """Rows of a log on the ranks of the cluster, filled node by node."""
     per_node = log.ranks // log.nodes
     ranks = tuple(node * cluster.gpus_per_node + gpu for node in range(log.nodes) for gpu in range(per_node))
     return [
-        Point(
+        CollectiveMeasurement(
             Collective(log.kind, size, "float32", 0), ranks, cluster, us * 1e-6, f"{log.kind} {log.ranks} {log.nodes}"
         )
         for size, us in log.rows

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from presim.cost.collectives.collective_constants import FabricConstants, LinkConstants, hop_shares
-from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.collectives.nccl_rules import smooth_tree_factor
 from presim.hardware.constants import value
 
@@ -30,7 +30,7 @@ _EQUAL = (1.0, 1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """One collective with the links it uses and their constants."""
 
     kind: str
@@ -38,7 +38,7 @@ class Call:
     node_bytes: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
     other_node_bytes: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
     own_bytes: float  # bytes of a rank's own part
-    layout: Layout
+    layout: GroupPlacement
     links: Links
     link: LinkConstants
     fabric: FabricConstants
@@ -49,7 +49,7 @@ class Call:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class AlgorithmRun:
     """An algorithm and protocol for a call, with its duration."""
 
     seconds: float
@@ -59,10 +59,10 @@ class Run:
     between: float = 0.0  # bytes that a node sends to others; 0: those of a ring
 
 
-Formula = Callable[[Call, int], Run | None]  # (call, protocol); None: does not apply to this call
+Formula = Callable[[CollectiveCall, int], AlgorithmRun | None]  # (call, protocol); None: does not apply to this call
 
 
-def ring(call: Call, protocol: int) -> Run | None:
+def ring(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """A ring through all nodes, or a chain for rooted collectives. Neighbours on one node are NVLink neighbours."""
     if call.kind in DIRECT:
         return None
@@ -73,7 +73,7 @@ def ring(call: Call, protocol: int) -> Run | None:
     return _run(call, protocol, "ring", volume, volume, inside, rounds * (call.layout.nodes - 1))
 
 
-def tree(call: Call, protocol: int) -> Run | None:
+def tree(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """A double binary tree between nodes and chains within them. Data goes up and down once, over duplex links.
 
     Between two nodes all data needs to be sent only once. Public logs show no such gain with Simple. Medium sizes fall
@@ -87,7 +87,7 @@ def tree(call: Call, protocol: int) -> Run | None:
     return _run(call, protocol, "tree", call.size, between, inside, hops)
 
 
-def nvls(call: Call, protocol: int) -> Run | None:
+def nvls(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """NVLS and NVLSTree: the switch reduces and multicasts within a node; a tree connects nodes.
 
     Two nodes send all data once. With more nodes, an inner node of the tree forwards the data of its two children.
@@ -98,15 +98,15 @@ def nvls(call: Call, protocol: int) -> Run | None:
         return None
     within, latency = _multicast_s(call), _multicast_latency_s(call)
     if layout.nodes == 1:
-        return Run(latency + within, latency, "nvls", protocol)
+        return AlgorithmRun(latency + within, latency, "nvls", protocol)
     hops = 2 * math.ceil(math.log2(layout.nodes))
     latency += fabric.switch_entry_us * 1e-6 + _hop_s(call, "tree", SIMPLE) * hops
     between = (1 if layout.nodes == 2 else 2) * call.size
     between_s = between / (_ports_Bps(call) * fabric.switch_efficiency)
-    return Run(latency + max(within / fabric.switch_share, between_s), latency, "nvlstree", protocol, between)
+    return AlgorithmRun(latency + max(within / fabric.switch_share, between_s), latency, "nvlstree", protocol, between)
 
 
-def collnet(call: Call, protocol: int) -> Run | None:
+def collnet(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """CollnetDirect: the switches between nodes reduce (SHARP), so each port sends and receives its share only once.
 
     Within a node the switch reduces and multicasts if it can; else every GPU reduces a share and gathers the results.
@@ -119,22 +119,22 @@ def collnet(call: Call, protocol: int) -> Run | None:
         return _run(call, protocol, "collnetdirect", 2 * share * call.size, call.size, 2, 2)
     latency = _multicast_latency_s(call) + call.fabric.switch_entry_us * 1e-6 + 2 * _hop_s(call, "tree", SIMPLE)
     between = call.size / (_ports_Bps(call) * call.fabric.efficiency[SIMPLE])
-    return Run(latency + max(_multicast_s(call), between), latency, "collnetdirect", protocol)
+    return AlgorithmRun(latency + max(_multicast_s(call), between), latency, "collnetdirect", protocol)
 
 
-def _multicasts(call: Call) -> bool:
+def _multicasts(call: CollectiveCall) -> bool:
     """Whether the node's switch reduces and multicasts."""
     return call.link.multicast_us > 0 and call.layout.per_node > 1 and call.links.switched
 
 
-def _multicast_latency_s(call: Call) -> float:
+def _multicast_latency_s(call: CollectiveCall) -> float:
     """Latency of NVLS. NCCL sends larger chunks of larger messages; the first and the last one are not overlapped."""
     link = call.link
     filled = call.size / (call.size + link.multicast_fill_MiB * 2**20) if call.size else 0.0
     return (link.multicast_us + link.multicast_fill_us * filled) * 1e-6
 
 
-def _multicast_s(call: Call) -> float:
+def _multicast_s(call: CollectiveCall) -> float:
     """Time of the data over the node's switch.
 
     An all-reduce sends all data of a GPU to the switch once, and the GPU's share of the sums. What channels carry is
@@ -148,7 +148,7 @@ def _multicast_s(call: Call) -> float:
     return max(on_link / (call.links.link_Bps * call.link.multicast_efficiency), of_ring / channels_Bps)
 
 
-def pat(call: Call, protocol: int) -> Run | None:
+def pat(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """Parallel aggregated trees (NCCL 2.23), for one rank per node: a logarithmic number of steps."""
     if call.kind not in _SCATTERED or call.layout.per_node > 1 or protocol != SIMPLE:
         return None
@@ -156,7 +156,7 @@ def pat(call: Call, protocol: int) -> Run | None:
     return _run(call, protocol, "pat", volume, volume, 0, math.ceil(math.log2(call.layout.nodes)))
 
 
-def direct(call: Call, protocol: int) -> Run | None:
+def direct(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     """Direct exchange: an all-to-all uses all links and ports, a message one of them."""
     if call.kind not in DIRECT:
         return None
@@ -175,7 +175,7 @@ def direct(call: Call, protocol: int) -> Run | None:
         )
         latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call, "", protocol)
     within = call.node_bytes if everyone else near_peers * call.size
-    return Run(latency + max(within / reach + _own_copy_s(call), between), latency, "direct", protocol)
+    return AlgorithmRun(latency + max(within / reach + _own_copy_s(call), between), latency, "direct", protocol)
 
 
 # Keys are names in NCCL_ALGO. Algorithms without such a name are always allowed.
@@ -189,7 +189,9 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def _run(call: Call, protocol: int, algorithm: str, volume: float, between: float, inside: int, hops: int) -> Run:
+def _run(
+    call: CollectiveCall, protocol: int, algorithm: str, volume: float, between: float, inside: int, hops: int
+) -> AlgorithmRun:
     """Latency of the steps plus the larger of the transfer times within and between nodes.
 
     ``volume``: bytes per rank within nodes; ``between``: bytes per node between nodes; ``inside``, ``hops``: number of
@@ -203,14 +205,14 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
         within = max(within, volume / (_within_Bps(call) * reach))
     within += _more_steps_s(call, protocol, volume) + _own_copy_s(call)
     if layout.nodes == 1:
-        return Run(latency + within, latency, algorithm, protocol)
+        return AlgorithmRun(latency + within, latency, algorithm, protocol)
     latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call, algorithm, protocol) * hops
     outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
     outside += _more_steps_s(call, protocol, volume)
-    return Run(latency + max(within, outside), latency, algorithm, protocol, between)
+    return AlgorithmRun(latency + max(within, outside), latency, algorithm, protocol, between)
 
 
-def _hop_s(call: Call, algorithm: str, protocol: int) -> float:
+def _hop_s(call: CollectiveCall, algorithm: str, protocol: int) -> float:
     """Latency of one hop between nodes: the full latency from 8 KiB on, `small_hop` of it up to 256 bytes.
 
     Hops of protocols and algorithms are to each other as in NCCL's own table.
@@ -220,20 +222,20 @@ def _hop_s(call: Call, algorithm: str, protocol: int) -> float:
     return call.fabric.hops * call.links.hop_s * share * hop_shares().get(algorithm, _EQUAL)[protocol]
 
 
-def _own_copy_s(call: Call) -> float:
+def _own_copy_s(call: CollectiveCall) -> float:
     """Time to copy a rank's own part to its place in the result, which gathers and all-to-alls do on the GPU."""
     if call.kind not in ("all_to_all", "all_gather"):
         return 0.0
     return 2 * call.own_bytes / (call.links.memory_Bps * _LOCAL_EFFICIENCY)
 
 
-def _channels_Bps(call: Call, protocol: int) -> float:
+def _channels_Bps(call: CollectiveCall, protocol: int) -> float:
     """Bandwidth of the thread blocks of all channels, which move and reduce data."""
     share = 1.0 if protocol == _LL128 else call.threads_share
     return call.channels * call.link.channel_GBps[protocol] * share * 1e9
 
 
-def _more_steps_s(call: Call, protocol: int, volume: float) -> float:
+def _more_steps_s(call: CollectiveCall, protocol: int, volume: float) -> float:
     """Time of the steps that smaller buffers add: each has an eighth of a buffer, and one synchronisation.
 
     Larger buffers are taken to gain nothing.
@@ -244,12 +246,12 @@ def _more_steps_s(call: Call, protocol: int, volume: float) -> float:
     return max(steps * call.link.step_us[SIMPLE] * 1e-6 * (1 / call.buffers - 1), 0.0)
 
 
-def _ports_Bps(call: Call) -> float:
+def _ports_Bps(call: CollectiveCall) -> float:
     """Bandwidth of the node's ports that the group uses: one port per member."""
     return call.links.network_Bps * call.links.port_share * call.layout.per_node
 
 
-def _within_Bps(call: Call) -> float:
+def _within_Bps(call: CollectiveCall) -> float:
     """Bandwidth of one rank to the others of its node. In a mesh only links to members count."""
     layout, links = call.layout, call.links
     if links.rings:
@@ -258,7 +260,7 @@ def _within_Bps(call: Call) -> float:
     return links.link_Bps * share * _shared_host_limit(call)
 
 
-def _torus_share(call: Call) -> float:
+def _torus_share(call: CollectiveCall) -> float:
     """Share of its links that a device uses while all exchange with all: a torus is limited by its bisection.
 
     Half of what N devices send crosses the middle. A side of k devices has 2 N / k links across it, one way, so each
@@ -271,7 +273,7 @@ def _torus_share(call: Call) -> float:
     return min(1.0, 8 / side / (2 * dimensions))
 
 
-def _shared_host_limit(call: Call) -> float:
+def _shared_host_limit(call: CollectiveCall) -> float:
     """Share of its link that a GPU can use if more than two exchange data: sockets or switches limit the total.
 
     The limit applies to all protocols alike, in addition to their own efficiency.

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from presim.cost.collectives.collective_constants import channel_constants
-from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.collectives.nccl_environment import Tuning
 from presim.trace.signatures import Collective
 
 
-def channels(collective: Collective, layout: Layout, links: Links, tuning: Tuning) -> int:
+def channels(collective: Collective, layout: GroupPlacement, links: Links, tuning: Tuning) -> int:
     """Channels of one call; at least 1. Small calls use fewer channels."""
     limit = most_channels(collective.kind, layout, links, tuning)
     return max(1, min(limit, math.ceil(max(collective.even.bytes, 0) / channel_constants().bytes_each)))
 
 
-def most_channels(kind: str, layout: Layout, links: Links, tuning: Tuning) -> int:
+def most_channels(kind: str, layout: GroupPlacement, links: Links, tuning: Tuning) -> int:
     """Channels of a large call of this kind."""
     constants = channel_constants()
     if not links.nvlink and layout.nodes == 1:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 from presim.cost.collectives.library_choice import least_estimate
-from presim.cost.collectives.nccl_choice import Choice, Question, plateau_bytes
+from presim.cost.collectives.nccl_choice import AlgorithmChoice, CollectiveQuestion, plateau_bytes
 from presim.cost.collectives.nccl_environment import Tuning
 
 _LARGEST = 50  # power of two: `presim.units.quantities.MESSAGE_BYTES`
@@ -20,28 +20,28 @@ _TREE_FACTORS = 6  # power of two from which on trees have another factor in eac
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class ChoiceStep:
     """The first size that has a choice."""
 
     first_bytes: int
-    choice: Choice
+    choice: AlgorithmChoice
 
 
-def steps_above(question: Question, tuning: Tuning) -> Iterator[Step]:
+def steps_above(question: CollectiveQuestion, tuning: Tuning) -> Iterator[ChoiceStep]:
     """The steps to other choices above the size of the question."""
     sizeless = dataclasses.replace(question, size=0.0)
     return itertools.dropwhile(lambda step: step.first_bytes <= question.size, _steps(sizeless, tuning))
 
 
 @functools.lru_cache(maxsize=1024)  # a communicator has one question for each kind
-def _steps(question: Question, tuning: Tuning) -> tuple[Step, ...]:
+def _steps(question: CollectiveQuestion, tuning: Tuning) -> tuple[ChoiceStep, ...]:
     """All steps of a communicator, smallest first.
 
     Between two bounds all estimates are linear in the size, so the least of them does not return to an earlier choice.
     """
     bounds = {1, plateau_bytes(question, tuning), *(1 << power for power in range(_TREE_FACTORS, _LARGEST + 1))}
-    steps: list[Step] = []
-    before: Step | None = None
+    steps: list[ChoiceStep] = []
+    before: ChoiceStep | None = None
     for first_bytes, next_bytes in itertools.pairwise(sorted(bounds)):
         step, last = _step(question, tuning, first_bytes), _step(question, tuning, next_bytes - 1)
         if step is None or last is None:
@@ -55,7 +55,7 @@ def _steps(question: Question, tuning: Tuning) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _next(question: Question, tuning: Tuning, step: Step, later: Step) -> Step:
+def _next(question: CollectiveQuestion, tuning: Tuning, step: ChoiceStep, later: ChoiceStep) -> ChoiceStep:
     """The first size after ``step`` with another choice; ``later`` has one."""
     size = step.first_bytes
     while later.first_bytes - size > 1:
@@ -67,10 +67,10 @@ def _next(question: Question, tuning: Tuning, step: Step, later: Step) -> Step:
     return later
 
 
-def _step(question: Question, tuning: Tuning, size: int) -> Step | None:
+def _step(question: CollectiveQuestion, tuning: Tuning, size: int) -> ChoiceStep | None:
     choice = least_estimate(dataclasses.replace(question, size=float(size)), tuning)
-    return None if choice is None else Step(size, choice)
+    return None if choice is None else ChoiceStep(size, choice)
 
 
-def _is_alike(step: Step, other: Step) -> bool:
+def _is_alike(step: ChoiceStep, other: ChoiceStep) -> bool:
     return (step.choice.algorithm, step.choice.protocol) == (other.choice.algorithm, other.choice.protocol)

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from presim.cost.analytic.operator_constants import Calibration
+from presim.cost.analytic.operator_constants import ConstantsOrigin
 from presim.errors import InputError
 from presim.hardware import constants as calibration
 from presim.system.files import FormatError, convert
 from presim.system.files.field_bounds import Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
 
-_Kind = TypeVar("_Kind", bound=Calibration)
+_Kind = TypeVar("_Kind", bound=ConstantsOrigin)
 # One value per NCCL protocol: LL (lowest latency), LL128, Simple (full bandwidth).
 Times = tuple[Microseconds, Microseconds, Microseconds]
 Efficiencies = tuple[PositiveRatio, PositiveRatio, PositiveRatio]
@@ -34,7 +34,7 @@ class ChannelConstants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     date: str
 
 
-class LinkConstants(Calibration, frozen=True, kw_only=True):
+class LinkConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of links between the GPUs of one node."""
 
     base_us: Times  # duration of an empty collective of two ranks, less one step
@@ -55,7 +55,7 @@ class LinkConstants(Calibration, frozen=True, kw_only=True):
     multicast_channel_GBps: PositiveGBps = 30.0  # bandwidth of one channel, for the bytes of the equivalent ring
 
 
-class FabricConstants(Calibration, frozen=True, kw_only=True):
+class FabricConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of the network between nodes. They apply in addition to those within nodes."""
 
     hops: Ratio  # time of one hop of a tree with LL, relative to the fabric's latency of a small message
@@ -80,7 +80,7 @@ class CopyingConstants(msgspec.Struct, frozen=True, kw_only=True):
     tuned_window: tuple[PositiveCount, PositiveCount]  # default window, in tokens
 
 
-class ExchangeConstants(Calibration, frozen=True, kw_only=True):
+class ExchangeConstants(ConstantsOrigin, frozen=True, kw_only=True):
     """Constants of a library for expert-parallel exchanges. Pairs are (dispatch, combine)."""
 
     base_us: Microseconds  # synchronisation of all ranks and set-up before data moves

@@ -30,7 +30,7 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.network_model import Transfer
 from presim.cost.price import Price
 from presim.hardware import Cluster
-from presim.hardware.network.sharing import Load, shared_seconds
+from presim.hardware.network.sharing import LinkTraffic, shared_seconds
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
@@ -108,7 +108,7 @@ def _price_concurrent(
         alone_s = price.duration_ns * 1e-9
         limit = topology.bandwidth_Bps * alone_s  # a price below the time that the links need is raised to it
         indices.append(index)
-        loads.append(Load(np.minimum(traffic.link_bytes, limit), traffic.flow_bytes, alone_s))
+        loads.append(LinkTraffic(np.minimum(traffic.link_bytes, limit), traffic.flow_bytes, alone_s))
     shared_prices = list(prices)
     for index, load, shared_s in zip(indices, loads, shared_seconds(topology.bandwidth_Bps, loads), strict=True):
         price = prices[index]

@@ -8,13 +8,13 @@ Between hosts, forwarding warps copy tokens, and windows overlap with the networ
 from __future__ import annotations
 
 from presim.cost.collectives.collective_constants import CopyingConstants
-from presim.cost.collectives.group_placement import Layout
+from presim.cost.collectives.group_placement import GroupPlacement
 from presim.trace.collective import Routed
 from presim.trace.even_routing import places_of
 
 
 def copying_seconds(
-    phase: int, routed: Routed, is_scaled: bool, layout: Layout, generation: str, constants: CopyingConstants
+    phase: int, routed: Routed, is_scaled: bool, layout: GroupPlacement, generation: str, constants: CopyingConstants
 ) -> float:
     """Seconds in which the SMs of a rank are busy with one exchange.
 

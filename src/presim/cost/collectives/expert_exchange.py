@@ -12,7 +12,7 @@ import dataclasses
 
 from presim.cost.collectives.collective_constants import ExchangeConstants, exchange_constants
 from presim.cost.collectives.deepep_copies import copying_seconds
-from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.price import Origin, Price
 from presim.trace.collective import Collective, Routed
 from presim.trace.even_routing import places_of
@@ -29,7 +29,7 @@ class ExchangedBytes:
     port_bytes: float  # through its port
 
 
-def exchanged_bytes(routed: Routed, layout: Layout) -> ExchangedBytes:
+def exchanged_bytes(routed: Routed, layout: GroupPlacement) -> ExchangedBytes:
     """Expected bytes. Experts are chosen uniformly unless the program records its routing.
 
     Of the copies within a domain, one rank's share does not move: that of the sender or of the forwarding rank.
@@ -48,7 +48,7 @@ def exchanged_bytes(routed: Routed, layout: Layout) -> ExchangedBytes:
     return ExchangedBytes(link_copies * size, port_copies * size)
 
 
-def price_exchange(collective: Collective, routed: Routed, layout: Layout, links: Links) -> Price:
+def price_exchange(collective: Collective, routed: Routed, layout: GroupPlacement, links: Links) -> Price:
     """Price of a dispatch or a combine (which also sums the tokens), from the moment all ranks have arrived."""
     constants = exchange_constants(routed.library)
     latency, duration = seconds_of(collective, routed, layout, links, constants)
@@ -59,7 +59,7 @@ def price_exchange(collective: Collective, routed: Routed, layout: Layout, links
 
 
 def seconds_of(
-    collective: Collective, routed: Routed, layout: Layout, links: Links, constants: ExchangeConstants
+    collective: Collective, routed: Routed, layout: GroupPlacement, links: Links, constants: ExchangeConstants
 ) -> tuple[float, float]:
     """(latency, transfer time) in seconds. The slowest of links, SMs and port determines the transfer time."""
     phase, traffic = ("dispatch", "combine").index(collective.kind), exchanged_bytes(routed, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from presim.cost.collectives.algorithms import Call
+from presim.cost.collectives.algorithms import CollectiveCall
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run, library_choice, question_of, run_of
 from presim.cost.collectives.library_choice import estimates
@@ -76,7 +76,7 @@ def _chosen(
     return algorithm, _name(run.protocol), channels, price.duration_ns * 1e-9, reason
 
 
-def _reason(call: Call) -> str:
+def _reason(call: CollectiveCall) -> str:
     """Why there is no choice of the library."""
     return _UNKNOWN_RULES if library_choice(call, Tuning()) is None else _NOTHING_ALLOWED
 

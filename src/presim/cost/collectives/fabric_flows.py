@@ -72,7 +72,7 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class FabricTime:
     """One signature on the fabric."""
 
     price: Price
@@ -89,7 +89,7 @@ def one_on_fabric(
     cluster: Cluster,
     representatives: Representatives,
     nccl: Mapping[str, str],
-) -> Answer:
+) -> FabricTime:
     """One signature of a rank; ``price``: as if all groups of its kind exchanged at once."""
     return _place_on_fabric(signature, price, None, groups, rank, cluster, representatives, nccl)
 
@@ -103,8 +103,8 @@ def _place_on_fabric(
     cluster: Cluster,
     representatives: Representatives,
     nccl: Mapping[str, str],
-) -> Answer:
-    nothing = Answer(price, None, 0.0, price)
+) -> FabricTime:
+    nothing = FabricTime(price, None, 0.0, price)
     if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
         return nothing
     group = groups[signature.group]
@@ -123,9 +123,9 @@ def _place_on_fabric(
     price = _of_running(signature, price, share, everyone_s, running_s)
     paths, flow_bytes = paths_of(base, signature, running, cluster)
     if paths is None or sent_by_others(signature, group, representatives):
-        return Answer(price, None, share, uncrowded)
+        return FabricTime(price, None, share, uncrowded)
     stretch = max(1.0, price.duration_ns / max(uncrowded.duration_ns, 1))
-    return Answer(price, Flows(flow_bytes, paths, stretch), share, uncrowded)
+    return FabricTime(price, Flows(flow_bytes, paths, stretch), share, uncrowded)
 
 
 def _crowding(base: Hierarchical, signature: Collective, price: Price, group: Group, cluster: Cluster) -> float:

@@ -17,7 +17,7 @@ from presim.trace.schema import Group
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class GroupPlacement:
     """Placement of a group. A node here is an NVLink domain: a host, or a rack that NVLink connects."""
 
     ranks: int
@@ -57,7 +57,7 @@ _SOCKET_BPS = value("nccl.socket_GBps") * 1e9
 _SHARED_MEMORY = value("nccl.host_memory_share")
 
 
-def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> Links:
+def links_of(cluster: Cluster, layout: GroupPlacement, tuning: Tuning | None = None) -> Links:
     """The links that a group with this layout uses, within NCCL's limits (``tuning``).
 
     NVLink bridges connect GPUs 0 and 1, 2 and 3, ... of a node; other groups use PCIe. A group uses the network ports
@@ -102,7 +102,7 @@ def _port_part(cluster: Cluster, tuning: Tuning) -> float:
     return min(1.0, tuning.sockets * _SOCKET_BPS / cluster.fabric.port_bytes_per_s)
 
 
-def _is_bridged(layout: Layout) -> bool:
+def _is_bridged(layout: GroupPlacement) -> bool:
     """Whether the members on a node are a bridged pair. Unknown members count as a pair."""
     return layout.per_node <= 2 and len({gpu // 2 for gpu in layout.places}) <= 1
 
@@ -114,7 +114,7 @@ def check_kind(collective: Collective) -> None:
         raise InputError(f"{collective.kind!r} is not a known kind of collective ({kind_names}); correct the trace")
 
 
-def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
+def layout_of(collective: Collective, group: Group, cluster: Cluster) -> GroupPlacement:
     """Placement of the participants: the whole group, or the two ends of a message."""
     ranks = group.ranks
     has_known_ranks = len(ranks) == group.size or group.size == 1
@@ -123,7 +123,7 @@ def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
     if collective.kind in ("send", "recv", "send_recv") and len(ranks) > 2:
         return _message_layout(ranks, collective.peer, cluster, has_known_ranks)
     nodes, places = _domains_and_places(ranks, cluster.domain_size)
-    return Layout(len(ranks), nodes, max(len(places), 1), has_known_ranks, places)
+    return GroupPlacement(len(ranks), nodes, max(len(places), 1), has_known_ranks, places)
 
 
 @functools.lru_cache(maxsize=512)  # saves 2 ms per collective for groups of 16,384 ranks
@@ -150,7 +150,7 @@ def bytes_within_and_between_nodes(splits: Splits, group: Group, cluster: Cluste
     return float(max(totals[True])), float(max(totals[False]))
 
 
-def _message_layout(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_known_ranks: bool) -> Layout:
+def _message_layout(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_known_ranks: bool) -> GroupPlacement:
     """Placement of the two ends of a message.
 
     The trace records one end. The other is assumed to be its neighbour, as in a pipeline or a ring. If the end is not
@@ -159,7 +159,7 @@ def _message_layout(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_kno
     pairs = [(ranks[peer - 1], ranks[peer])] if 0 <= peer < len(ranks) else list(itertools.pairwise(ranks))
     crosses_nodes = any(cluster.domain(rank) != cluster.domain(next_rank) for rank, next_rank in pairs)
     places = tuple(rank % cluster.domain_size for rank in pairs[0])
-    return Layout(
+    return GroupPlacement(
         2,
         2 if crosses_nodes else 1,
         1 if crosses_nodes else 2,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
+from presim.cost.collectives.algorithms import DIRECT, FORMULAS, AlgorithmRun, CollectiveCall
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.choice_steps import steps_above
 from presim.cost.collectives.collective_constants import fabric_constants, link_constants
 from presim.cost.collectives.expert_exchange import price_exchange
 from presim.cost.collectives.group_placement import (
     ACCELERATOR,
-    Layout,
+    GroupPlacement,
     Links,
     bytes_within_and_between_nodes,
     check_kind,
@@ -25,7 +25,7 @@ from presim.cost.collectives.group_placement import (
     links_of,
 )
 from presim.cost.collectives.library_choice import choose
-from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question
+from presim.cost.collectives.nccl_choice import LL, SIMPLE, AlgorithmChoice, CollectiveQuestion
 from presim.cost.collectives.nccl_environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.network_model import Uncongested
 from presim.cost.collectives.rccl_choice import has_rules as rccl_has_rules
@@ -102,15 +102,17 @@ class Hierarchical(Uncongested):
         return min(chosen_run(call, tuning).between / of_ring, 1.0) if layout.nodes == 2 and of_ring else 1.0
 
 
-def _shares_host(layout: Layout, links: Links) -> bool:
+def _shares_host(layout: GroupPlacement, links: Links) -> bool:
     """Whether more than two ranks share PCIe in a node without a known exchange bandwidth."""
     return layout.per_node > 2 and not links.nvlink and not links.exchange_Bps
 
 
-def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning, cluster: Cluster) -> Call:
+def call_of(
+    collective: Collective, layout: GroupPlacement, links: Links, tuning: Tuning, cluster: Cluster
+) -> CollectiveCall:
     """A collective on the links of a cluster, with their constants."""
     size = float(_BARRIER_BYTES if collective.kind == "barrier" else max(collective.bytes, 0))
-    return Call(
+    return CollectiveCall(
         kind=collective.kind,
         size=size,
         node_bytes=size * (layout.per_node - 1) / layout.ranks,
@@ -127,7 +129,7 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
     )
 
 
-def chosen_run(call: Call, tuning: Tuning) -> Run:
+def chosen_run(call: CollectiveCall, tuning: Tuning) -> AlgorithmRun:
     """The run by the algorithm and protocol that the library chooses.
 
     It takes no longer, and sends no more between nodes, than that of any larger size.
@@ -143,12 +145,12 @@ def chosen_run(call: Call, tuning: Tuning) -> Run:
     return run
 
 
-def _of_size(call: Call, size: float) -> Call:
+def _of_size(call: CollectiveCall, size: float) -> CollectiveCall:
     """The call with other bytes, of a kind whose ranks all have the same share."""
     return dataclasses.replace(call, size=float(size), own_bytes=size / call.layout.ranks)
 
 
-def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
+def run_of(call: CollectiveCall, tuning: Tuning, choice: AlgorithmChoice | None) -> AlgorithmRun:
     """The run by a choice; the fastest candidate where there is none, or no formula for it."""
     if choice is not None:
         reduces_between = choice.algorithm == "nvls" and call.layout.nodes > 1
@@ -160,7 +162,7 @@ def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
     return fastest(call, tuning)
 
 
-def library_choice(call: Call, tuning: Tuning) -> Choice | None:
+def library_choice(call: CollectiveCall, tuning: Tuning) -> AlgorithmChoice | None:
     """The library's choice, which does not depend on our constants; None: its rules are not known.
 
     These are RCCL on AMD's GPUs before MI300X, accelerators' own libraries, and fabrics whose plug-ins bring a tuner of
@@ -172,18 +174,18 @@ def library_choice(call: Call, tuning: Tuning) -> Choice | None:
     return choose(question_of(call), tuning) if has_rules and not has_tuner else None
 
 
-def question_of(call: Call) -> Question:
+def question_of(call: CollectiveCall) -> CollectiveQuestion:
     """A call as NCCL's rules see it."""
-    return Question(call.kind, call.size, call.layout, call.links, call.version)
+    return CollectiveQuestion(call.kind, call.size, call.layout, call.links, call.version)
 
 
-def fastest(call: Call, tuning: Tuning) -> Run:
+def fastest(call: CollectiveCall, tuning: Tuning) -> AlgorithmRun:
     """The fastest allowed candidate; the ring if nothing is allowed, as in NCCL."""
     allowed = list(candidates(call, tuning)) or list(candidates(call, Tuning()))
     return min(allowed, key=lambda run: (run.seconds, run.latency))
 
 
-def candidates(call: Call, tuning: Tuning) -> Iterator[Run]:
+def candidates(call: CollectiveCall, tuning: Tuning) -> Iterator[AlgorithmRun]:
     """All allowed pairs of algorithm and protocol. RCCL has no LL128 between nodes (ROCm 6.2, on MI300X)."""
     is_rccl = call.links.generation.startswith("cdna")
     protocols = (LL, SIMPLE) if is_rccl and call.layout.nodes > 1 and call.kind not in DIRECT else range(len(PROTOCOLS))

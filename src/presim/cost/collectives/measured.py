@@ -24,7 +24,7 @@ _EXACT, _INTERPOLATED = 0.05, 0.12
 _GAP = 8.0  # no interpolation between sizes further apart than this factor
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CollectiveRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measurement; ``bytes`` as in `Collective`."""
 
     kind: str
@@ -39,7 +39,7 @@ class Measured(Uncongested):
 
     name = "measured/collectives"
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[CollectiveRow]) -> None:
         self._series: dict[tuple[str, int, int], list[tuple[int, float]]] = {}
         for row in sorted(rows, key=lambda row: (row.kind, row.ranks, row.nodes, row.bytes)):
             self._series.setdefault((row.kind, row.ranks, row.nodes), []).append((row.bytes, row.us))
@@ -66,14 +66,14 @@ class Measured(Uncongested):
         return Price(max(1, round(microseconds * 1e3)), origin, width, self.name, bound)
 
 
-def rows_of(collectives: Mapping[str, Any]) -> list[Row]:
+def rows_of(collectives: Mapping[str, Any]) -> list[CollectiveRow]:
     """The rows of ``[[collectives.measured]]`` in a cluster file.
 
     Raises:
         InputError: a row is invalid.
     """
     try:
-        rows = convert(collectives.get("measured", []), list[Row])
+        rows = convert(collectives.get("measured", []), list[CollectiveRow])
     except FormatError as error:
         raise InputError(f"the cluster's [[collectives.measured]] is invalid: {error}; correct the row") from error
     for row in rows:

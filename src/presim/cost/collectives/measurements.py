@@ -11,7 +11,7 @@ FEWEST = 12  # minimum number of points for a fit; fewer would fit noise
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class CollectiveMeasurement:
     """One measurement. ``log`` names its measurement campaign; all campaigns have the same weight in a fit."""
 
     collective: Collective

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TypeVar
 
-from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.collectives.nccl_environment import Tuning
 from presim.cost.collectives.nccl_rules import Rules, is_amd_host, rules, threads, tree_factor
 from presim.cost.collectives.ring_search import Heads, head_channels, ring_channels
@@ -26,18 +26,18 @@ _Entry = TypeVar("_Entry")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class CollectiveQuestion:
     """A collective of a group on links, as NCCL sees it."""
 
     kind: str
     size: float  # bytes of the larger buffer
-    layout: Layout
+    layout: GroupPlacement
     links: Links
     version: str = ""  # of NCCL
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class AlgorithmChoice:
     """An algorithm and protocol with NCCL's estimate of its time."""
 
     algorithm: str
@@ -51,7 +51,7 @@ class Choice:
         return int(self.filled_channels)
 
 
-def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
+def least_estimate(question: CollectiveQuestion, tuning: Tuning) -> AlgorithmChoice | None:
     """NCCL's choice among what ``tuning`` allows; None: NCCL has no rule for this kind, or nothing is allowed."""
     allowed = [
         choice
@@ -61,7 +61,7 @@ def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
     return min(allowed, key=lambda choice: choice.seconds, default=None)
 
 
-def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
+def estimates(question: CollectiveQuestion, tuning: Tuning) -> Iterator[AlgorithmChoice]:
     """NCCL's estimates of every algorithm and protocol that it has for a collective, in NCCL's order."""
     if question.kind not in ("all_reduce", "barrier", *_SCATTERED, *_ROOTED) or question.layout.ranks < 2:
         return
@@ -72,10 +72,10 @@ def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
             if bandwidth_GBps > 0:
                 latency_us = model.latency_us(algorithm, protocol)
                 seconds = latency_us * 1e-6 + question.size / (bandwidth_GBps * 1e9)
-                yield Choice(algorithm, protocol, seconds, model.filled_channels(algorithm, protocol))
+                yield AlgorithmChoice(algorithm, protocol, seconds, model.filled_channels(algorithm, protocol))
 
 
-def plateau_bytes(question: Question, tuning: Tuning) -> int:
+def plateau_bytes(question: CollectiveQuestion, tuning: Tuning) -> int:
     """The size from which on a Simple ring between nodes has more latency, for an all-reduce."""
     return 64 * _Model(question, rules(question.version), tuning).most_channels() * question.layout.ranks
 
@@ -83,7 +83,7 @@ def plateau_bytes(question: Question, tuning: Tuning) -> int:
 class _Model:
     """NCCL's model of one communicator."""
 
-    def __init__(self, question: Question, version_rules: Rules, tuning: Tuning) -> None:
+    def __init__(self, question: CollectiveQuestion, version_rules: Rules, tuning: Tuning) -> None:
         self._question, self._rules, self._tuning = question, version_rules, tuning
         self._layout, self._links = question.layout, question.links
         self._rings = ring_channels(self._layout, self._links, tuning.graph, tuning.topology)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from presim.cost.collectives.channels import most_channels
-from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Choice, Question
+from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, AlgorithmChoice, CollectiveQuestion
 from presim.cost.collectives.nccl_environment import Tuning
 from presim.cost.collectives.nccl_rules import is_amd_host
 from presim.cost.collectives.ring_search import ring_channels
@@ -57,7 +57,7 @@ def has_rules(generation: str) -> bool:
     return generation in _rules().generations
 
 
-def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
+def estimates(question: CollectiveQuestion, tuning: Tuning) -> Iterator[AlgorithmChoice]:
     """RCCL's estimates of every algorithm and protocol that it has for a collective, in RCCL's order."""
     if question.kind not in ("all_reduce", "barrier", *_SCATTERED, *_ROOTED) or question.layout.ranks < 2:
         return
@@ -69,10 +69,10 @@ def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
                 continue
             bandwidth_GBps = _bandwidth_GBps(question, tuning, algorithm, protocol)
             seconds = _latency_us(question, algorithm, protocol) * 1e-6 + question.size / (bandwidth_GBps * 1e9)
-            yield Choice(algorithm, protocol, seconds, count)
+            yield AlgorithmChoice(algorithm, protocol, seconds, count)
 
 
-def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
+def least_estimate(question: CollectiveQuestion, tuning: Tuning) -> AlgorithmChoice | None:
     """RCCL's choice among what ``tuning`` allows; None: it has no rule for this kind, or nothing is allowed."""
     allowed = [
         choice
@@ -87,7 +87,7 @@ def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
     return next(choice for choice in allowed if (choice.algorithm, choice.protocol) == (least.algorithm, protocol))
 
 
-def _protocol_between_nodes(question: Question) -> int | None:
+def _protocol_between_nodes(question: CollectiveQuestion) -> int | None:
     """The protocol that bytes choose; None: in one node, and for kinds without limits."""
     limits = _rules().generations[question.links.generation].most_bytes.get(question.kind)
     if limits is None or question.layout.nodes < 2:
@@ -99,7 +99,7 @@ def _protocol_between_nodes(question: Question) -> int | None:
     return LL128 if size <= limits[LL128] * (_LL128_SEVERAL if is_scaled else 1.0) else SIMPLE
 
 
-def _bandwidth_GBps(question: Question, tuning: Tuning, algorithm: str, protocol: int) -> float:
+def _bandwidth_GBps(question: CollectiveQuestion, tuning: Tuning, algorithm: str, protocol: int) -> float:
     """Bytes of the buffer a second."""
     layout, chip = question.layout, _rules().generations[question.links.generation]
     shares = _rules().bandwidth_share[algorithm][0 if layout.nodes <= 2 else 1]
@@ -114,7 +114,7 @@ def _bandwidth_GBps(question: Question, tuning: Tuning, algorithm: str, protocol
     return total_GBps * layout.ranks / _steps(question)
 
 
-def _latency_us(question: Question, algorithm: str, protocol: int) -> float:
+def _latency_us(question: CollectiveQuestion, algorithm: str, protocol: int) -> float:
     layout, latency = question.layout, _rules().latency_us[algorithm]
     base_us, inside_us = _rules().base["latency_us"][protocol], latency.inside[protocol]
     between_us = latency.between[protocol] if layout.nodes > 1 else 0.0
@@ -129,7 +129,7 @@ def _latency_us(question: Question, algorithm: str, protocol: int) -> float:
     return base_us + max(_steps(question) - steps_between, 0) * step_us + steps_between * between_us
 
 
-def _steps(question: Question) -> int:
+def _steps(question: CollectiveQuestion) -> int:
     ranks = question.layout.ranks
     if question.kind in _SCATTERED:
         return ranks - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from presim.cost.collectives.group_placement import Layout, Links
+from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.collectives.nccl_files import GraphFile, TopologyFile
 from presim.cost.collectives.nccl_rules import search
 
@@ -33,7 +33,7 @@ class Channels:
 
 @functools.lru_cache(maxsize=1024)  # a search over sizes asks again and again
 def ring_channels(
-    layout: Layout, links: Links, graph: GraphFile | None = None, topology: TopologyFile | None = None
+    layout: GroupPlacement, links: Links, graph: GraphFile | None = None, topology: TopologyFile | None = None
 ) -> Channels:
     """Rings of a group: as many and as fast as its links and ports carry, or those of a graph file of its GPUs."""
     if graph is not None and layout.per_node == graph.gpus:
@@ -66,7 +66,7 @@ class Heads:
 
 
 @functools.lru_cache(maxsize=1024)
-def head_channels(layout: Layout, links: Links) -> Heads:
+def head_channels(layout: GroupPlacement, links: Links) -> Heads:
     """Channels of NVLS at the highest rates that the switch and the ports give all of them."""
     heads, several = layout.per_node, layout.nodes > 1
     rates = _rates(links, several=several)
@@ -89,7 +89,7 @@ def link_GBps(links: Links) -> float:
     return links.link_Bps * share * 1e-9
 
 
-def _ports(layout: Layout, links: Links) -> tuple[int, float]:
+def _ports(layout: GroupPlacement, links: Links) -> tuple[int, float]:
     """Ports of a node that the group uses, and NCCL's bandwidth of each in GB/s."""
     node_Bps = links.network_Bps * layout.per_node
     ports = links.shared_ports or max(round(node_Bps / links.port_Bps) if links.port_Bps else layout.per_node, 1)

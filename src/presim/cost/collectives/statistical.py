@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.cost.collectives.group_placement import Layout, check_kind, layout_of
-from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.group_placement import GroupPlacement, check_kind, layout_of
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
 from presim.cost.collectives.network_model import Uncongested
 from presim.cost.estimator_conformance import wires_ns
 from presim.cost.price import Origin, Price
@@ -102,7 +102,7 @@ class Statistical(Uncongested):
         return Price(max(1, round(microseconds * 1e3)), Origin.LEARNED, width, self.name, bound)
 
 
-def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -> tuple[float, float]:
+def minimum_us(parameters: Parameters, kind: str, size: float, layout: GroupPlacement) -> tuple[float, float]:
     """Table 10: (time, latency included in it) in us. ``size``: bytes, as in `Collective`."""
     within, between = parameters.within, parameters.between
     inside = layout.per_node - 1
@@ -119,7 +119,7 @@ def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -
     return time, latency
 
 
-def fit_statistical(points: Sequence[Point]) -> Parameters:
+def fit_statistical(points: Sequence[CollectiveMeasurement]) -> Parameters:
     """Fit the curves to all kinds together, then the linear weights per kind, then the uncertainty to the residuals.
 
     Raises:
@@ -177,7 +177,7 @@ def _straggler_line(observed: Sequence[tuple[int, int, float]]) -> tuple[float, 
     return first, second
 
 
-def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
+def updated_weights(parameters: Parameters, observed: Sequence[CollectiveMeasurement], rate: float = 0.2) -> Parameters:
     """Equation 14: weights moved towards observed collectives, one after the other, in relative steps."""
     minimum = dict(parameters.minimum)
     for point in observed:
@@ -197,10 +197,10 @@ def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: flo
     return msgspec.structs.replace(parameters, minimum=minimum)
 
 
-_Row = tuple[Point, Layout]
+_Row = tuple[CollectiveMeasurement, GroupPlacement]
 
 
-def _predicted(parameters: Parameters, point: Point, layout: Layout) -> float:
+def _predicted(parameters: Parameters, point: CollectiveMeasurement, layout: GroupPlacement) -> float:
     size = max(point.collective.bytes, 1)
     time, latency = minimum_us(parameters, point.collective.kind, size, layout)
     weights = parameters.minimum.get(point.collective.kind, (1.0, 0.0, 0.0))

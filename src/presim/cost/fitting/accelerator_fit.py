@@ -33,7 +33,7 @@ _LEAST_SHARE, _LAUNCH_NS = 0.02, (100, 1_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class OperatorRow:
     """One measured operator."""
 
     operator: str
@@ -70,7 +70,7 @@ def write_device(tables: Sequence[Path], device: str, out: Path) -> DeviceFit:
     return fit
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[OperatorRow]:
     """The rows of a table.
 
     Raises:
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> list[Row]:
     return [_row(row, f"{path}: row {number}") for number, row in enumerate(cells, 1)]
 
 
-def _row(cells: dict[str, str], location: str) -> Row:
+def _row(cells: dict[str, str], location: str) -> OperatorRow:
     operator = cells["op"]
     if operator not in _OPERATORS:
         raise InputError(f"{location}: op = {operator!r} is none of {', '.join(_OPERATORS)}; correct it")
@@ -93,10 +93,10 @@ def _row(cells: dict[str, str], location: str) -> Row:
         work: Signature = Elementwise(
             bytes_read=size // 2, bytes_written=size - size // 2, elements=size // 4, dtype=cells["dtype"]
         )
-        return Row(operator, work, seconds)
+        return OperatorRow(operator, work, seconds)
     m, n, k = (int(_number(cells, name, location)) for name in "mnk")
     batch = int(_number(cells, "batch", location)) if cells.get("batch") else 1
-    return Row(operator, Gemm(m=m, n=n, k=k, batch=batch, dtype=cells["dtype"]), seconds)
+    return OperatorRow(operator, Gemm(m=m, n=n, k=k, batch=batch, dtype=cells["dtype"]), seconds)
 
 
 def _number(cells: dict[str, str], name: str, location: str) -> float:
@@ -110,7 +110,7 @@ def _number(cells: dict[str, str], name: str, location: str) -> float:
     return number
 
 
-def fit_device(gpu: Gpu, rows: Sequence[Row]) -> DeviceFit:
+def fit_device(gpu: Gpu, rows: Sequence[OperatorRow]) -> DeviceFit:
     """The device with the shares and the start that meet every second row best.
 
     Raises:
@@ -134,7 +134,7 @@ def fit_device(gpu: Gpu, rows: Sequence[Row]) -> DeviceFit:
     return DeviceFit(device, len(possible), len(rows) - len(possible), float(np.median(errors)), spread)
 
 
-def _least(gpu: Gpu, rows: Sequence[Row]) -> Gpu:
+def _least(gpu: Gpu, rows: Sequence[OperatorRow]) -> Gpu:
     """Coordinate descent on the sum of relative errors, in ever smaller steps."""
     device = msgspec.structs.replace(gpu, matrix_share=0.7, memory_share=0.8, launch_ns=5000)
     step = 2.0
@@ -156,11 +156,11 @@ def _moved(device: Gpu, field: str, factor: float) -> Gpu:
     return msgspec.structs.replace(device, **{field: value})
 
 
-def _badness(rows: Sequence[Row]) -> Callable[[Gpu], float]:
+def _badness(rows: Sequence[OperatorRow]) -> Callable[[Gpu], float]:
     return lambda device: float(np.mean(np.abs(np.log1p(_errors(device, rows)))))
 
 
-def _errors(device: Gpu, rows: Sequence[Row]) -> np.ndarray:
+def _errors(device: Gpu, rows: Sequence[OperatorRow]) -> np.ndarray:
     prices = AnalyticEstimator(device).price([row.work for row in rows])
     return np.array(
         [(price.duration_ns if price else math.nan) * 1e-9 / row.seconds - 1 for price, row in zip(prices, rows)]

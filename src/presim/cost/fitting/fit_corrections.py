@@ -13,7 +13,7 @@ from presim.cost.fitting import boost
 from presim.cost.fitting.fit_samples import Sample, sample_of
 from presim.cost.fitting.split import Group, group_of
 from presim.cost.learned import features
-from presim.cost.learned.learned_model_file import FORMAT, VERSION, HeldOut, Model, Source
+from presim.cost.learned.learned_model_file import FORMAT, VERSION, HeldOut, MeasurementSource, Model
 from presim.cost.learned.probes import probe_ns
 from presim.cost.learned.trees import Forest
 from presim.cost.measured.importers.import_tables import sample as sample_rows
@@ -41,7 +41,7 @@ def fit_class(
     kind: str,
     gpu_id: str,
     rows: Sequence[Measurement],
-    sources: Sequence[Source],
+    sources: Sequence[MeasurementSource],
     machine: Mapping[str, float] | None = None,
     group: Group = group_of,
     limits: boost.SizeLimits | None = None,

@@ -11,7 +11,7 @@ from presim.cost.fitting.fit_corrections import fit_class
 from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import least_rows
 from presim.cost.learned import learned_model_file
-from presim.cost.learned.learned_model_file import Model, Source
+from presim.cost.learned.learned_model_file import MeasurementSource, Model
 from presim.cost.measured.importers.find import commit, digest, located, reader_of
 from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
@@ -26,30 +26,32 @@ _BOUND_ALIKE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class FittedModels:
     """Models and sources of a fit."""
 
     models: tuple[Model, ...]
     refused: tuple[str, ...]  # classes with too few rows, as text
-    sources: tuple[Source, ...]
+    sources: tuple[MeasurementSource, ...]
     unfitted: tuple[str, ...] = ()  # classes that an interrupt left, as text
 
 
-def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> tuple[list[Measurement], list[Source]]:
+def gather(
+    folders: Sequence[Path], limit: int, say: Callable[[str], None]
+) -> tuple[list[Measurement], list[MeasurementSource]]:
     """All possible rows, and the number of rejected rows of each dataset.
 
     Raises:
         InputError: a folder is none of the known datasets.
     """
     rows: list[Measurement] = []
-    sources: list[Source] = []
+    sources: list[MeasurementSource] = []
     for folder in map(located, folders):
         name, reader = reader_of(folder)
         say(f"reading {folder}")
         intake = Intake().take(reader.read(folder, limit))
         prefixes = sorted({row.source.split("/")[0] for row in intake.accepted}) or [name]
         rejected = dict(sorted(intake.rejected.items()))
-        source = Source(
+        source = MeasurementSource(
             name=prefixes[0], commit=commit(folder), sha256=digest(folder, reader.files(folder)),
             rows=len(intake.accepted), rejected=rejected,
         )  # fmt: skip
@@ -65,7 +67,7 @@ def fit(
     say: Callable[[str], None] = lambda text: None,
     *,
     keeps_finished: bool = False,
-) -> Outcome:
+) -> FittedModels:
     """Fit every class of work and GPU with enough rows, and write one file for each.
 
     ``keeps_finished``: an interrupt gives the classes that are fitted by then; each is what a whole call writes.
@@ -93,11 +95,13 @@ def fit(
     for model in models:
         learned_model_file.write(model, out / f"{model.kind}.{model.gpu}.json")
     unfitted = tuple(f"{kind} on {gpu}" for kind, gpu in [*fitted][len(models) :])
-    return Outcome(tuple(models), tuple(refused), tuple(sources), unfitted)
+    return FittedModels(tuple(models), tuple(refused), tuple(sources), unfitted)
 
 
 def _models(
-    classes: Mapping[tuple[str, str], Sequence[Measurement]], sources: Sequence[Source], say: Callable[[str], None]
+    classes: Mapping[tuple[str, str], Sequence[Measurement]],
+    sources: Sequence[MeasurementSource],
+    say: Callable[[str], None],
 ) -> Iterator[Model]:
     """The models of classes of work and GPUs, products first."""
     machines: dict[str, dict[str, float]] = {}
@@ -109,7 +113,7 @@ def _models(
         yield model
 
 
-def _left_out(sources: Sequence[Source]) -> str:
+def _left_out(sources: Sequence[MeasurementSource]) -> str:
     """The number of rejected rows and the reasons, as the end of an error message."""
     reasons = Counter[str]()
     for source in sources:
@@ -124,7 +128,7 @@ def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, s
     return kind != "gemm-half", kind, gpu
 
 
-def describe_fit(outcome: Outcome) -> list[str]:
+def describe_fit(outcome: FittedModels) -> list[str]:
     """The outcome of a fit, line by line."""
     lines = [f"partial: not fitted are {', '.join(outcome.unfitted)}"] if outcome.unfitted else []
     lines += [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]

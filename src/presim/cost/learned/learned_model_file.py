@@ -21,7 +21,7 @@ LEAF_UNIT = 1e-4  # leaves are integers in this unit of the ratio's logarithm
 Leaf = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)]  # also the number of a threshold
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MeasurementSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Origin of measurements."""
 
     name: str
@@ -66,7 +66,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[float, msgspec.Meta(gt=0, le=2)]  # on the logarithm of the correction
     widths_us: tuple[Microseconds, ...]  # edges between classes of duration, us
     widths: tuple[Share, ...]  # 80 % interval in each class, relative
-    sources: tuple[Source, ...]
+    sources: tuple[MeasurementSource, ...]
     levels: dict[
         str, Ratio
     ] = {}  # sources measured under other conditions: factors by which their durations were divided

@@ -23,7 +23,7 @@ _THROTTLED = value("gpu.throttled_products")
 _WIDEST_GAP = 4.0  # no interpolation between rows further apart than this factor
 
 
-class Point(NamedTuple):
+class AxisPoint(NamedTuple):
     """A measurement on an axis."""
 
     size: int
@@ -42,7 +42,7 @@ class Exact(Protocol):
 class Lines(Protocol):
     """The points along every axis, ascending."""
 
-    def get(self, axis: Key, default: Sequence[Point], /) -> Sequence[Point]:
+    def get(self, axis: Key, default: Sequence[AxisPoint], /) -> Sequence[AxisPoint]:
         """The points along an axis."""
         ...
 
@@ -86,14 +86,14 @@ class MeasuredEstimator:
         estimator._exact, estimator._points = exact, lines
         return estimator
 
-    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[Point]]:
+    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[AxisPoint]]:
         """The points along every axis, ascending."""
-        lines: dict[Key, list[Point]] = collections.defaultdict(list)
+        lines: dict[Key, list[AxisPoint]] = collections.defaultdict(list)
         for signature, base in zip(signatures, bases):
             duration, doubt = self.measured[signature]
             if base is not None:
                 for key, size in axes(signature):
-                    lines[key].append(Point(size, math.log(duration / base.duration_ns), doubt))
+                    lines[key].append(AxisPoint(size, math.log(duration / base.duration_ns), doubt))
         return {key: sorted(points) for key, points in lines.items() if len(points) > 1}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
@@ -141,7 +141,7 @@ class MeasuredEstimator:
         return None if best is None else best[1:]
 
 
-def _interpolated(low: Point, high: Point, size: int) -> tuple[float, float]:
+def _interpolated(low: AxisPoint, high: AxisPoint, size: int) -> tuple[float, float]:
     """Linear in the logarithm of the size. The uncertainty covers the rows' own and half of their difference."""
     share = math.log(size / low.size) / math.log(high.size / low.size)
     log_ratio = (1 - share) * low.log_ratio + share * high.log_ratio

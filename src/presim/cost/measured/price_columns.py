@@ -18,7 +18,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from presim.cost.measured.measured_estimator import MeasuredEstimator, Point
+from presim.cost.measured.measured_estimator import AxisPoint, MeasuredEstimator
 from presim.cost.measured.table import Table
 from presim.errors import InputError
 from presim.hardware import Gpu
@@ -69,14 +69,14 @@ class _Lines:
     log_ratios: NDArray[np.float64]
     doubts: NDArray[np.float64]
 
-    def get(self, axis: object, default: Sequence[Point]) -> Sequence[Point]:
+    def get(self, axis: object, default: Sequence[AxisPoint]) -> Sequence[AxisPoint]:
         """The points along an axis, ascending."""
         index = _find(self.axes, axis)
         if index is None:
             return default
         part = slice(int(self.point_ends[index - 1]) if index else 0, int(self.point_ends[index]))
         columns = (self.sizes[part].tolist(), self.log_ratios[part].tolist(), self.doubts[part].tolist())
-        return [Point(*values) for values in zip(*columns)]
+        return [AxisPoint(*values) for values in zip(*columns)]
 
 
 def load(paths: Sequence[Path], gpu: Gpu) -> Columns | None:

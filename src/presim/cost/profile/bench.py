@@ -152,7 +152,7 @@ def _can_use_gpu() -> bool:
     return True
 
 
-def _timed(run: kernels.Run, flush: Cold, busy: Busy) -> list[float]:
+def _timed(run: kernels.SignatureRun, flush: Cold, busy: Busy) -> list[float]:
     """Times in ms, without the kernels that PyTorch launches first."""
     call_ms = call_times(run.call, flush, busy)
     first_ms = statistics.median(call_times(run.front, flush, busy)) if run.front else 0.0

@@ -36,7 +36,7 @@ _MEMORY_SHARE = 0.8  # maximum share of the GPU's memory for one measurement
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class MeasurementPlan:
     """Work in the order of measurement, and the reasons why the rest is omitted, with counts."""
 
     work: tuple[Signature, ...]
@@ -44,7 +44,7 @@ class Plan:
     omitted: dict[str, int]
 
 
-def plan(signatures: Iterable[Signature], measured: Collection[Signature], gpu: Gpu) -> Plan:
+def plan(signatures: Iterable[Signature], measured: Collection[Signature], gpu: Gpu) -> MeasurementPlan:
     """Select the wanted signatures that can be measured and are not known yet, smallest first."""
     omitted: collections.Counter[str] = collections.Counter()
     work: list[Signature] = []
@@ -56,7 +56,7 @@ def plan(signatures: Iterable[Signature], measured: Collection[Signature], gpu: 
         elif signature not in measured:
             work.append(signature)
     num_known = sum(signature in measured for signature in unique)
-    return Plan(tuple(sorted(work, key=footprint)), num_known, dict(sorted(omitted.items())))
+    return MeasurementPlan(tuple(sorted(work, key=footprint)), num_known, dict(sorted(omitted.items())))
 
 
 def obstacle(signature: Signature, gpu: Gpu) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from presim.cost.measured import table
 from presim.cost.measured.measured_rows import PROFILE, Intake, Measurement
 from presim.cost.profile import CARD_LOST, NO_GPU
-from presim.cost.profile.measurement_plan import Plan, plan
+from presim.cost.profile.measurement_plan import MeasurementPlan, plan
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.system.files import check_folder, decode_json_lines, make_folder, read_text, write_file
@@ -29,7 +29,7 @@ _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_avai
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class MeasuredCounts:
     """Numbers of measured and omitted signatures of one call."""
 
     gpu: str
@@ -74,7 +74,7 @@ def gpu_named(name: str, why: str = "") -> Gpu:
 
 def profile(
     signatures: Iterable[Signature], out: Path, seconds: float, gpu: Gpu, say: Callable[[str], None] = lambda text: None
-) -> Outcome:
+) -> MeasuredCounts:
     """Measure signatures of ``signatures`` that the table in ``out`` lacks, within a time budget; later calls continue.
 
     Measurements made before Ctrl-C are kept, and its exception has a note that says so.
@@ -87,7 +87,7 @@ def profile(
     before = list(table.read([path]).rows) if path.exists() else []
     planned = plan(signatures, {row.signature for row in before}, gpu)
     if not planned.work:
-        return Outcome(gpu.id, path, 0, planned.num_known, 0, planned.omitted)
+        return MeasuredCounts(gpu.id, path, 0, planned.num_known, 0, planned.omitted)
     say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
     with temporary_folder("profile") as folder:
         try:
@@ -99,13 +99,13 @@ def profile(
     return _write_measurements(lines, before, planned, gpu, path)
 
 
-def describe_outcome(outcome: Outcome) -> str:
+def describe_outcome(outcome: MeasuredCounts) -> str:
     """What a call measured, in a line."""
     left = f"{outcome.num_unmeasured} left for the next call"
     return f"{outcome.path}: {outcome.measured} measured, {outcome.num_known} known already, {left}"
 
 
-def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
+def _measure(planned: MeasurementPlan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
     """Run measuring processes and return their lines, including those written before a failure.
 
     If a measurement leaves the GPU in an error state, which fails all later work of a process, another process
@@ -152,8 +152,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _write_measurements(
-    lines: Sequence[dict[str, Any]], before: list[Measurement], planned: Plan, gpu: Gpu, path: Path
-) -> Outcome:
+    lines: Sequence[dict[str, Any]], before: list[Measurement], planned: MeasurementPlan, gpu: Gpu, path: Path
+) -> MeasuredCounts:
     intake = Intake(list(before))
     intake.rejected.update(planned.omitted)
     intake.take(row_of(line, gpu.id) for line in lines[1:])
@@ -161,7 +161,9 @@ def _write_measurements(
     table.write(intake.accepted, path, {key: str(value) for key, value in (lines[0] if lines else {}).items()})
     measured = len(intake.accepted) - len(before)
     num_unmeasured = len(planned.work) - max(len(lines) - 1, 0)
-    return Outcome(gpu.id, path, measured, planned.num_known, num_unmeasured, dict(sorted(intake.rejected.items())))
+    return MeasuredCounts(
+        gpu.id, path, measured, planned.num_known, num_unmeasured, dict(sorted(intake.rejected.items()))
+    )
 
 
 def row_of(line: dict[str, Any], gpu: str) -> Measurement | str:

@@ -13,7 +13,7 @@ from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.evaluation.live.feed import Feed
 from presim.evaluation.live.host_times import HostTimes
-from presim.evaluation.live.questions import Answer, Ask, Question, Status
+from presim.evaluation.live.questions import Ask, LiveAnswer, LiveQuestion, Status
 from presim.hardware.cluster import Cluster
 from presim.trace.host_noise import HostNoise
 from presim.trace.representatives import Representatives
@@ -26,7 +26,7 @@ _HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
 class _Pending:
     """A question that is not answered yet."""
 
-    question: Question
+    question: LiveQuestion
     op: int  # the op that the host has to pass
 
 
@@ -78,7 +78,7 @@ class Clock:
         self._pending: dict[int, _Pending] = {}
         self._most_held = _HELD_OPS
 
-    def ask(self, rank: int, question: Question) -> None:
+    def ask(self, rank: int, question: LiveQuestion) -> None:
         """Accept a question; `answers` yields its answer as soon as it is certain."""
         feed = self._feeds[rank]
         self.take_back(rank)
@@ -96,7 +96,7 @@ class Clock:
             op = self._engine.add_marker(feed.index, feed.host_ns_until(question.cpu_ns))
         self._pending[rank] = _Pending(question, op)
 
-    def answers(self) -> Iterator[tuple[int, Answer]]:
+    def answers(self) -> Iterator[tuple[int, LiveAnswer]]:
         """Simulate as far as nothing can change; yields the ranks that can be answered, with their answers."""
         self._engine.run()
         for rank, pending in sorted(self._pending.items()):
@@ -170,13 +170,13 @@ class Clock:
         self._pending.pop(rank, None)
         self._engine.close(feed.index)
 
-    def _wait_for(self, feed: Feed, question: Question) -> None:
+    def _wait_for(self, feed: Feed, question: LiveQuestion) -> None:
         """Without a live clock the host waits for the recordings of its question, so that they are always complete."""
         for serial in (question.first, question.second):
             if serial in feed.recordings:
                 self._engine.resolve_wait(self._engine.add_marker(feed.index, 0), feed.recordings[serial])
 
-    def _answer(self, feed: Feed, pending: _Pending) -> Answer:
+    def _answer(self, feed: Feed, pending: _Pending) -> LiveAnswer:
         question = pending.question
         host_ns = self._engine.end_ns(pending.op)
         status, value, ahead = Status.YES, 0, 0
@@ -192,7 +192,7 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.free_launches(feed.index)
-        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
+        return LiveAnswer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
         recording = feed.recordings.get(serial)

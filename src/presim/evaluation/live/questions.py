@@ -28,7 +28,7 @@ class Status(enum.IntEnum):
     NOBODY = 2  # unknown
 
 
-class Question(NamedTuple):
+class LiveQuestion(NamedTuple):
     """One question of one rank."""
 
     ask: Ask
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     second: int = 0
 
     @classmethod
-    def unpack(cls, message: bytes) -> Question:
+    def unpack(cls, message: bytes) -> LiveQuestion:
         """Decode a message.
 
         Raises:
@@ -52,7 +52,7 @@ class Question(NamedTuple):
         return _QUESTION.pack(*self)
 
 
-class Answer(NamedTuple):
+class LiveAnswer(NamedTuple):
     """The answer of the simulation."""
 
     status: Status
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
     until: int = 0  # EVENT, if not yet: number of the first query with another answer than "not yet", if it is known
 
     @classmethod
-    def unpack(cls, message: bytes) -> Answer:
+    def unpack(cls, message: bytes) -> LiveAnswer:
         """Decode a message."""
         status, *fields = _ANSWER.unpack(message)
         return cls(Status(status), *fields)

@@ -17,7 +17,7 @@ from typing import Protocol
 from presim.capture.reading.fetches import LIVE_WORKERS
 from presim.engine.simulation_options import Options
 from presim.evaluation.live.clock import Clock
-from presim.evaluation.live.questions import QUESTION_BYTES, Answer, Ask, Question, Status
+from presim.evaluation.live.questions import QUESTION_BYTES, Ask, LiveAnswer, LiveQuestion, Status
 from presim.evaluation.live.shared_answers import QUERIES, SharedAnswers
 from presim.evaluation.live.stall_timeout import StallTimeout
 from presim.hardware.cluster import Cluster
@@ -224,7 +224,7 @@ class LiveServer:
         if not message:
             self._end(rank)
             return
-        question = Question.unpack(message)
+        question = LiveQuestion.unpack(message)
         if question.ask in self._shared:
             self._shared[question.ask].ask(rank, question)
         else:
@@ -242,7 +242,7 @@ class LiveServer:
     def _shares(self) -> Iterator[SharedAnswers]:
         yield from dict.fromkeys(self._shared.values())
 
-    def _simulate(self, rank: int, question: Question) -> None:
+    def _simulate(self, rank: int, question: LiveQuestion) -> None:
         clock = self._clock_of(rank, question.ask)
         self._take_back(clock)
         clock.ask(rank, question)
@@ -287,11 +287,11 @@ class LiveServer:
                 shared.answered(rank, answer)
             self._send(rank, answer)
 
-    def _send(self, rank: int, answer: Answer) -> None:
+    def _send(self, rank: int, answer: LiveAnswer) -> None:
         with contextlib.suppress(KeyError, OSError):  # it ended meanwhile, which the launcher sees
             self._connections[rank].send(answer.pack())
 
     def _give_up(self) -> None:
         """Release all waiting ranks; the launcher ends the job."""
         for rank in self._connections:
-            self._send(rank, Answer(Status.NOBODY))
+            self._send(rank, LiveAnswer(Status.NOBODY))

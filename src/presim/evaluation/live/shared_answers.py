@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.log_tail import LogTail
-from presim.evaluation.live.questions import Answer, Ask, Question, Status
+from presim.evaluation.live.questions import Ask, LiveAnswer, LiveQuestion, Status
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Kind, Phase
 
@@ -36,13 +36,13 @@ class QuestionHistory:
     def __init__(self, directory: Path) -> None:
         self.numbers: list[int] = []  # of the questions that were asked, ascending
         self.keys: list[bytes] = []
-        self.answers: list[Answer] = []
+        self.answers: list[LiveAnswer] = []
         self.first_serial = 0  # of recordings after the first question
         self._tail = LogTail(directory)
         self._text_hashes = np.zeros(0, np.int64)
         self._work = hashlib.blake2b(digest_size=16)
 
-    def add(self, question: Question) -> None:
+    def add(self, question: LiveQuestion) -> None:
         """Append a question."""
         records, texts = self._tail.read_texts(question.records)
         self._text_hashes = np.concatenate([self._text_hashes, np.array([hash(text) for text in texts], np.int64)])
@@ -64,7 +64,7 @@ class QuestionHistory:
         """Close the rank's log."""
         self._tail.close()
 
-    def _asked(self, question: Question) -> list[int]:
+    def _asked(self, question: LiveQuestion) -> list[int]:
         """The stream, or the serials after the first question's."""
         if question.ask == Ask.STREAM:
             return [question.first]
@@ -96,21 +96,21 @@ class SharedAnswers:
         self._leaders: dict[int, int] = {}  # of ranks that have asked; leaders lead themselves
         self._simulated: set[int] = set()  # leaders whose question is being answered
         self._ended: set[int] = set()
-        self._pending: dict[int, tuple[Question, float]] = {}  # with the time of asking
+        self._pending: dict[int, tuple[LiveQuestion, float]] = {}  # with the time of asking
 
     @property
     def is_waiting(self) -> bool:
         """Whether a question waits for the same one of another rank."""
         return bool(self._pending)
 
-    def ask(self, rank: int, question: Question) -> None:
+    def ask(self, rank: int, question: LiveQuestion) -> None:
         """Take a rank's question; `settle` returns its answer, or that the rank has to be simulated."""
         if rank not in self._histories:
             self._histories[rank] = QuestionHistory(self._directories[rank])
         self._histories[rank].add(question)
         self._pending[rank] = question, time.monotonic()
 
-    def settle(self) -> Iterator[tuple[int, Question, Answer | None]]:
+    def settle(self) -> Iterator[tuple[int, LiveQuestion, LiveAnswer | None]]:
         """Pending questions with another rank's answer, or with None if the rank has to be simulated.
 
         The caller passes the answers of simulated ranks to `answered`, and calls this again.
@@ -128,7 +128,7 @@ class SharedAnswers:
             del self._pending[rank]
             yield rank, question, None
 
-    def answered(self, rank: int, answer: Answer) -> None:
+    def answered(self, rank: int, answer: LiveAnswer) -> None:
         """Keep the answer of a simulated rank for its followers; answers to other questions do not count."""
         if rank in self._simulated:
             self._simulated.discard(rank)
@@ -161,14 +161,14 @@ class SharedAnswers:
         # The leader knew that it was too early to ask for an event; for streams, ranks always ask.
         return rank in self._leaders and self._pending[rank][0].ask == Ask.EVENT
 
-    def _shared_answer(self, rank: int, leader: int) -> Answer | None:
+    def _shared_answer(self, rank: int, leader: int) -> LiveAnswer | None:
         """The answer to the rank's latest question; None if the leader has not come so far."""
         history, led = self._histories[rank], self._histories[leader]
         index = bisect.bisect_left(led.numbers, history.numbers[-1])
         if index >= len(led.answers):
             return None
         if led.numbers[index] != history.numbers[-1]:
-            return Answer(Status.NOT_YET, until=led.numbers[index])
+            return LiveAnswer(Status.NOT_YET, until=led.numbers[index])
         answer = led.answers[index]
         ended = answer.ended - led.first_serial + history.first_serial
         if self._pending[rank][0].ask == Ask.ELAPSED:

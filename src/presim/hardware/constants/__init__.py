@@ -23,7 +23,7 @@ from presim.system.files import decode_toml
 from presim.system.files.field_bounds import Real
 
 
-class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SourcedConstant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A constant and where it comes from."""
 
     meaning: str
@@ -35,9 +35,9 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
-def figures() -> Mapping[str, Figure]:
+def figures() -> Mapping[str, SourcedConstant]:
     """All constants of ``figures.toml``, by name."""
-    return MappingProxyType(msgspec.convert(read("figures.toml"), dict[str, Figure]))
+    return MappingProxyType(msgspec.convert(read("figures.toml"), dict[str, SourcedConstant]))
 
 
 def value(name: str) -> float:

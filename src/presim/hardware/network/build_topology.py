@@ -60,7 +60,7 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TopologyPlan:
     """A description with all figures filled in, in bytes/s and ns."""
 
     nodes: int
@@ -73,9 +73,9 @@ class Plan:
     description: Description
     links: tuple[tuple[int, ...], ...] = ()  # of an NVLink mesh whose pairs differ: number of links by pair
     sockets: int = 1
-    groups: tuple[tuple[range, Plan], ...] = ()  # nodes that are otherwise
+    groups: tuple[tuple[range, TopologyPlan], ...] = ()  # nodes that are otherwise
 
-    def of(self, node: int) -> Plan:
+    def of(self, node: int) -> TopologyPlan:
         """The plan of one node."""
         return next((plan for nodes, plan in self.groups if node in nodes), self)
 
@@ -149,7 +149,7 @@ def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
     return build(plan_of(cluster, table))
 
 
-def plan_of(cluster: Cluster, table: Mapping[str, Any]) -> Plan:
+def plan_of(cluster: Cluster, table: Mapping[str, Any]) -> TopologyPlan:
     """The figures of a cluster's network with this ``[network]`` table.
 
     Groups of nodes have their own links and ports; switches are as the ports of the rest need them.
@@ -188,13 +188,13 @@ def _uniform(cluster: Cluster, part: NodeGroup) -> Cluster:
     return msgspec.structs.replace(cluster, gpu=part.gpu, node=part.node, fabric=part.fabric, groups=(), neighbours=())
 
 
-def _plan(cluster: Cluster, description: Description) -> Plan:
+def _plan(cluster: Cluster, description: Description) -> TopologyPlan:
     nodes = -(-cluster.world_size // cluster.domain_size)
     per_node = min(cluster.domain_size, cluster.world_size)
     ports = description.nics or max(round(cluster.ports_per_gpu * per_node), 1)
     kind = cluster.node.interconnect
     interconnect = _NODE_LINKS.get(kind, kind) if cluster.gpu.nvlink_bytes_per_s else "pcie"
-    return Plan(
+    return TopologyPlan(
         nodes=nodes,
         per_node=per_node,
         nics=min(math.ceil(ports), per_node),
@@ -208,7 +208,7 @@ def _plan(cluster: Cluster, description: Description) -> Plan:
     )
 
 
-def build(plan: Plan) -> Topology:
+def build(plan: TopologyPlan) -> Topology:
     """Build nodes, the fabric between them, then extra links, factors and failures."""
     builder = Builder(plan.nodes * plan.per_node)
     for node in range(plan.nodes):

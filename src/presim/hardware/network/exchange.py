@@ -30,7 +30,7 @@ class Exchange:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class ExchangeOutcome:
     """Result of concurrent exchanges."""
 
     seconds: tuple[float, ...]  # by exchange, from its start, including latency
@@ -38,7 +38,7 @@ class Outcome:
     shared: Shared | None  # None at link level
 
 
-def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolution = "flow") -> Outcome:
+def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolution = "flow") -> ExchangeOutcome:
     """Simulate concurrent exchanges."""
     pairs = [_endpoints_and_bytes(exchange, topology) for exchange in exchanges]
     senders, receivers, sizes = (np.concatenate([columns[column] for columns in pairs]) for column in range(3))
@@ -51,7 +51,7 @@ def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolutio
     latency = _latency_s(topology, paths)
     if resolution == "link":
         wire = busiest_seconds(topology, flows)
-        return Outcome(
+        return ExchangeOutcome(
             tuple(wire + float(latency[exchange_of_flow == index].max(initial=0.0)) for index in range(len(pairs))),
             flows,
             None,
@@ -60,7 +60,7 @@ def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolutio
     took = shared.end_s - start + latency
     longest = np.zeros(len(pairs))
     np.maximum.at(longest, exchange_of_flow, took)
-    return Outcome(tuple(longest.tolist()), flows, shared)
+    return ExchangeOutcome(tuple(longest.tolist()), flows, shared)
 
 
 def link_loads(topology: Topology, exchanges: Sequence[Exchange]) -> tuple[Floats, float]:

@@ -16,13 +16,13 @@ from presim.errors import InputError
 from presim.hardware.network.topology import MOST_LINKS, Builder
 
 if TYPE_CHECKING:
-    from presim.hardware.network.build_topology import Plan
+    from presim.hardware.network.build_topology import TopologyPlan
 
 # Links into which a switch port breaks out: an 800G port of NVIDIA Spectrum-4 is up to eight links of 100G.
 _PORT_LINKS = 8
 
 
-def fat_tree(builder: Builder, plan: Plan) -> None:
+def fat_tree(builder: Builder, plan: TopologyPlan) -> None:
     """Connect all NICs of a node to one leaf switch; spines above leaves, cores above pods of leaves."""
     leaves = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
@@ -30,7 +30,7 @@ def fat_tree(builder: Builder, plan: Plan) -> None:
     _add_upper_levels(builder, plan, leaves, plan.description.leaf_nodes * plan.nics)
 
 
-def rail(builder: Builder, plan: Plan) -> None:
+def rail(builder: Builder, plan: TopologyPlan) -> None:
     """Connect NIC i of every node to the leaves of rail i: one leaf per rail and group of nodes."""
     leaves = [
         leaf
@@ -40,7 +40,7 @@ def rail(builder: Builder, plan: Plan) -> None:
     _add_upper_levels(builder, plan, leaves, plan.description.leaf_nodes)
 
 
-def dragonfly(builder: Builder, plan: Plan) -> None:
+def dragonfly(builder: Builder, plan: TopologyPlan) -> None:
     """Fully connected groups of routers; every group has a link to every other group, one router after the other."""
     routers = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
@@ -65,7 +65,7 @@ def dragonfly(builder: Builder, plan: Plan) -> None:
         )
 
 
-def torus(builder: Builder, plan: Plan) -> None:
+def torus(builder: Builder, plan: TopologyPlan) -> None:
     """Nodes in a grid with wrap-around; a node's ports are divided among its neighbours."""
     dims = plan.description.dims or (plan.nodes,)
     if math.prod(dims) != plan.nodes:
@@ -90,7 +90,7 @@ def torus(builder: Builder, plan: Plan) -> None:
         stride *= size
 
 
-def ring(builder: Builder, plan: Plan) -> None:
+def ring(builder: Builder, plan: TopologyPlan) -> None:
     """A torus of one dimension."""
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
     link_Bps = plan.nics * plan.nic_Bps / (2 if plan.nodes > 2 else 1)
@@ -98,7 +98,7 @@ def ring(builder: Builder, plan: Plan) -> None:
         builder.both_ways(routers[node], routers[(node + 1) % plan.nodes], link_Bps, plan.hop_ns)
 
 
-def mesh(builder: Builder, plan: Plan) -> None:
+def mesh(builder: Builder, plan: TopologyPlan) -> None:
     """A direct link between every two nodes, without switches."""
     _check_pairs(math.comb(plan.nodes, 2), "nodes")
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
@@ -107,7 +107,7 @@ def mesh(builder: Builder, plan: Plan) -> None:
         builder.both_ways(router, other_router, link_Bps, plan.hop_ns)
 
 
-FABRICS: dict[str, Callable[[Builder, Plan], None]] = {
+FABRICS: dict[str, Callable[[Builder, TopologyPlan], None]] = {
     "fat-tree": fat_tree,
     "rail": rail,
     "dragonfly": dragonfly,
@@ -126,7 +126,7 @@ def _check_pairs(pairs: int, key: str) -> None:
         )
 
 
-def _uplinks(plan: Plan, ports: int) -> int:
+def _uplinks(plan: TopologyPlan, ports: int) -> int:
     """Links upwards from a leaf with so many ports downwards, each to a switch of its own under ECMP.
 
     Raises:
@@ -143,14 +143,14 @@ def _uplinks(plan: Plan, ports: int) -> int:
     return description.spines or max(round(ports / description.oversubscription), 1)
 
 
-def _router(builder: Builder, plan: Plan, node: int) -> int:
+def _router(builder: Builder, plan: TopologyPlan, node: int) -> int:
     router = builder.vertex(f"node{node}.router")
     for nic in range(plan.nics):
         builder.both_ways(builder.vertex(f"node{node}.nic{nic}"), router, plan.of(node).nic_Bps, 0.0)
     return router
 
 
-def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: str, per_node: int) -> list[int]:
+def _leaves(builder: Builder, plan: TopologyPlan, ports: list[tuple[int, int]], name: str, per_node: int) -> list[int]:
     """Leaf switches, each with the ports of ``leaf_nodes`` nodes."""
     size = plan.description.leaf_nodes * per_node
     if plan.description.levels == 1 and plan.description.fabric != "dragonfly":
@@ -169,7 +169,7 @@ def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: st
     return leaves
 
 
-def _add_upper_levels(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
+def _add_upper_levels(builder: Builder, plan: TopologyPlan, leaves: list[int], ports: int) -> None:
     """Add spines above leaves and, with three levels, cores above pods."""
     description = plan.description
     if len(leaves) == 1:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from presim.hardware.network.exchange import Exchange, Outcome, run
+from presim.hardware.network.exchange import Exchange, ExchangeOutcome, run
 from presim.hardware.network.topology import Topology
 
 _SHOWN = 8  # links in the table
@@ -60,7 +60,7 @@ def shape(topology: Topology) -> NetworkAnswer:
     )
 
 
-def answer(topology: Topology, outcome: Outcome, groups: list[tuple[int, ...]], kind: str) -> NetworkAnswer:
+def answer(topology: Topology, outcome: ExchangeOutcome, groups: list[tuple[int, ...]], kind: str) -> NetworkAnswer:
     """The time of a collective of ``groups``, and its busiest links where links are shared."""
     timed = msgspec.structs.replace(
         shape(topology),
@@ -84,7 +84,7 @@ def answer(topology: Topology, outcome: Outcome, groups: list[tuple[int, ...]], 
     )
 
 
-def _busy_link(topology: Topology, outcome: Outcome, link: int, utilisation: float) -> BusyLink:
+def _busy_link(topology: Topology, outcome: ExchangeOutcome, link: int, utilisation: float) -> BusyLink:
     crossing = (outcome.flows.paths == link).any(axis=1)
     return BusyLink(
         topology.link_name(link),
@@ -96,7 +96,7 @@ def _busy_link(topology: Topology, outcome: Outcome, link: int, utilisation: flo
 
 
 def with_relief(
-    content: NetworkAnswer, topology: Topology, outcome: Outcome, exchanges: list[Exchange]
+    content: NetworkAnswer, topology: Topology, outcome: ExchangeOutcome, exchanges: list[Exchange]
 ) -> NetworkAnswer:
     """The answer with what would help: the full links have twice their bandwidth, and those of the same kind."""
     if outcome.shared is None or len(outcome.flows.bytes) > _MOST_FLOWS_TWICE:

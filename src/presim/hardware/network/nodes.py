@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from presim.hardware.network.topology import Builder
 
 if TYPE_CHECKING:
-    from presim.hardware.network.build_topology import Plan
+    from presim.hardware.network.build_topology import TopologyPlan
 
 
-def add_node(builder: Builder, plan: Plan, node: int) -> None:
+def add_node(builder: Builder, plan: TopologyPlan, node: int) -> None:
     """Connect a node's GPUs with each other, and each with its NIC."""
     gpus = range(node * plan.per_node, (node + 1) * plan.per_node)
     joined = _nvlink(builder, plan, node, gpus) if plan.per_node > 1 else True
@@ -30,12 +30,12 @@ def add_node(builder: Builder, plan: Plan, node: int) -> None:
             builder.both_ways(above[gpu], nic, plan.pcie_Bps, half_ns(plan))
 
 
-def half_ns(plan: Plan) -> float:
+def half_ns(plan: TopologyPlan) -> float:
     """Latency of one of the two links between neighbouring GPUs."""
     return plan.description.nvlink_latency_us * 500
 
 
-def _nvlink(builder: Builder, plan: Plan, node: int, gpus: range) -> bool:
+def _nvlink(builder: Builder, plan: TopologyPlan, node: int, gpus: range) -> bool:
     """Connect GPUs by NVLink; whether all pairs are joined."""
     if plan.node == "nvswitch":
         switch = builder.vertex(f"node{node}.nvswitch")
@@ -52,7 +52,7 @@ def _nvlink(builder: Builder, plan: Plan, node: int, gpus: range) -> bool:
     return joined
 
 
-def _share(plan: Plan, lower: int, higher: int) -> float:
+def _share(plan: TopologyPlan, lower: int, higher: int) -> float:
     """Share of a GPU's NVLink bandwidth that leads to another GPU of its node; indices in the node."""
     if plan.node == "nvlink-mesh" and plan.links:
         return plan.links[lower][higher] / max(sum(row) for row in plan.links)
@@ -61,7 +61,7 @@ def _share(plan: Plan, lower: int, higher: int) -> float:
     return float(plan.node == "nvlink-pairs" and lower % 2 == 0 and higher == lower + 1)
 
 
-def _pcie(builder: Builder, plan: Plan, node: int, gpus: range) -> dict[int, int]:
+def _pcie(builder: Builder, plan: TopologyPlan, node: int, gpus: range) -> dict[int, int]:
     """Connect GPUs by the PCIe tree; the vertex above each GPU."""
     sockets = plan.sockets if plan.description.socket_GBps else 1
     size = plan.description.pcie_switch_gpus

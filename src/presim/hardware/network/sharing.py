@@ -20,7 +20,7 @@ _NARROWER = 0.999  # of what can come to a link: above this it never limits
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class LinkTraffic:
     """Traffic of a transfer on the links."""
 
     link_bytes: Floats  # by link
@@ -28,7 +28,7 @@ class Load:
     alone_s: float  # duration alone, whatever limits it; at least what its bytes need on each link
 
 
-def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
+def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[LinkTraffic]) -> list[float]:
     """Seconds of each transfer if all transfers last at least as long."""
     if len(loads) < 2:
         return [load.alone_s for load in loads]

@@ -11,7 +11,7 @@ import collections
 from collections.abc import Mapping
 
 from presim.errors import InputError
-from presim.hardware.network.build_topology import Plan
+from presim.hardware.network.build_topology import TopologyPlan
 from presim.hardware.network.topology import Topology
 
 _Pairs = dict[tuple[int, int], list[tuple[float, float]]]  # (bandwidth_Bps, latency_ns) of parallel links by vertices
@@ -42,7 +42,7 @@ def simai(topology: Topology, gpu: str) -> str:
     return "\n".join([head, " ".join(map(str, range(topology.gpus, len(numbers)))), *link_lines, ""])
 
 
-def htsim(plan: Plan) -> str:
+def htsim(plan: TopologyPlan) -> str:
     """The ``.topo`` of a fat tree; htsim's nodes are the ports of the cluster's nodes.
 
     Raises:

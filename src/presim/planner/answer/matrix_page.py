@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.planner.matrix import Matrix, Run, plan_words
+from presim.planner.matrix import ClusterRun, Matrix, plan_words
 from presim.planner.objectives import OBJECTIVES
 from presim.report.screen import Title
 
@@ -45,7 +45,7 @@ def render(matrix: Matrix) -> RenderableType:
     return Group(Title(f"search {matrix.subject} --matrix", f"by {matrix.objective}"), Padding(body, (1, 0, 0, 2)))
 
 
-def _cell(matrix: Matrix, run: Run) -> str:
+def _cell(matrix: Matrix, run: ClusterRun) -> str:
     if run.value is None:
         return "-"
     figure = OBJECTIVES[matrix.objective].format(run.value)
@@ -77,7 +77,7 @@ def picture(matrix: Matrix) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _colours(run: Run) -> tuple[str, str]:
+def _colours(run: ClusterRun) -> tuple[str, str]:
     """Fill and text: one hue from light to dark, which readers tell apart without colour vision."""
     if run.loss is None:
         return _MISSING, "black"

@@ -124,7 +124,7 @@ def _repeated_nodes(graph: OperatorGraph, index: int, plan: Plan) -> int:
 
 def _read_backwards(graph: OperatorGraph, index: int, plan: Plan) -> int:
     """Bytes that a forward segment produces and the backward pass of the same block reads."""
-    from presim.composition.graph.graph_schema import Origin
+    from presim.composition.graph.graph_schema import ValueOrigin
     from presim.composition.graph.sizes import read
 
     forward = graph.segments[index]
@@ -135,19 +135,19 @@ def _read_backwards(graph: OperatorGraph, index: int, plan: Plan) -> int:
         for segment in graph.segments
         if segment.backward and (segment.twin == index or not forward.name)
         for value in segment.values
-        if value.origin is Origin.SEGMENT and value.segment == index
+        if value.origin is ValueOrigin.SEGMENT and value.segment == index
     }
     values = [forward.values[number] for number in used]
     size = (plan.micro_batch, plan.local_sequence)
-    return sum(read(value.bytes)(*size) for value in values if value.origin is Origin.OWN)
+    return sum(read(value.bytes)(*size) for value in values if value.origin is ValueOrigin.OWN)
 
 
 def _input_bytes(segment: Segment, plan: Plan) -> int:
     """Bytes that a block's forward pass receives from the block before it."""
-    from presim.composition.graph.graph_schema import Origin
+    from presim.composition.graph.graph_schema import ValueOrigin
     from presim.composition.graph.sizes import read
 
     if segment.backward or not segment.name:
         return 0
     size = (plan.micro_batch, plan.local_sequence)
-    return sum(read(value.bytes)(*size) for value in segment.values if value.origin is Origin.CARRY)
+    return sum(read(value.bytes)(*size) for value in segment.values if value.origin is ValueOrigin.CARRY)

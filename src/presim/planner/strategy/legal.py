@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from presim.composition.plan_check import CHECKS, Check, check
+from presim.composition.plan_check import CHECKS, PlanCheck, check
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.planner.knobs import CLUSTER
@@ -36,7 +36,7 @@ def legal_points(space: Space, cluster_of: ClusterOf, blocks: int = 0) -> Iterat
     tried_after = _checks_by_knob(names)
     verdicts: dict[tuple[object, ...], bool] = {}
 
-    def is_legal(point: Point, conditions: Sequence[Check]) -> bool:
+    def is_legal(point: Point, conditions: Sequence[PlanCheck]) -> bool:
         cluster = cluster_of(point) if conditions else None
         for number, condition in enumerate(conditions):
             assert cluster is not None
@@ -61,17 +61,17 @@ def legal_points(space: Space, cluster_of: ClusterOf, blocks: int = 0) -> Iterat
     yield from extended(dict(space.fixed), 0)
 
 
-def _checks_by_knob(names: Sequence[str]) -> list[list[Check]]:
+def _checks_by_knob(names: Sequence[str]) -> list[list[PlanCheck]]:
     """Conditions to try when so many knobs have values; none before the cluster is fixed."""
     num_cluster_knobs = sum(name in CLUSTER for name in names)
-    by_count: list[list[Check]] = [[] for _ in range(len(names) + 1)]
+    by_count: list[list[PlanCheck]] = [[] for _ in range(len(names) + 1)]
     for condition in CHECKS:
         needed = max((index + 1 for index, name in enumerate(names) if name in condition.fields), default=0)
         by_count[max(needed, num_cluster_knobs)].append(condition)
     return by_count
 
 
-def _is_broken(condition: Check, point: Point, world_size: int, blocks: int) -> bool:
+def _is_broken(condition: PlanCheck, point: Point, world_size: int, blocks: int) -> bool:
     """Whether a condition is broken, whatever values other fields get."""
     read = {"sequence": 1} | {name: point[name] for name in condition.fields if name in point}
     try:

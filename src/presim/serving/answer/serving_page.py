@@ -13,7 +13,7 @@ from rich.console import Console
 
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, over_time, screen, serving_record
-from presim.serving.answer.token_cost import Prices
+from presim.serving.answer.token_cost import TokenPrices
 from presim.serving.deployments.prediction import Prediction
 from presim.system.files import write_file
 
@@ -42,12 +42,12 @@ _STYLE = (
 Line = tuple[str, Floats, Floats]
 
 
-def write(prediction: Prediction, path: Path, prices: Prices) -> None:
+def write(prediction: Prediction, path: Path, prices: TokenPrices) -> None:
     """Write the page."""
     write_file(path, render(prediction, prices).encode())
 
 
-def render(prediction: Prediction, prices: Prices) -> str:
+def render(prediction: Prediction, prices: TokenPrices) -> str:
     """The page."""
     deployment = prediction.deployment
     title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.gpu_ids}"

@@ -21,21 +21,21 @@ from presim.result.serving import (
 )
 from presim.serving import defaults
 from presim.serving.answer import metrics, operator_detail, over_time
-from presim.serving.answer.token_cost import Prices, cost_of
+from presim.serving.answer.token_cost import TokenPrices, cost_of
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction
 from presim.serving.engine_versions import NEWEST
 from presim.serving.kept_bytes import model_state_bytes, model_token_bytes
 from presim.serving.steps.engine_memory import MemoryPlan
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
-_NO_PRICES = Prices()
+_NO_PRICES = TokenPrices()
 
 
 def result_of(
-    prediction: Prediction, *, per_request: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+    prediction: Prediction, *, per_request: bool = False, prices: TokenPrices = _NO_PRICES, detailed_steps: bool = False
 ) -> ServingResult:
     """All results of a prediction.
 
@@ -104,7 +104,7 @@ def _served_deployment(deployment: Deployment) -> ServedDeployment:
     )
 
 
-def _weights(engine: Engine) -> str:
+def _weights(engine: PricedEngine) -> str:
     """Types of the weights, and what of the checkpoint says so, or what it has instead of the user's."""
     plan, checkpoint = engine.plan, engine.model.checkpoint
     if plan.as_published:

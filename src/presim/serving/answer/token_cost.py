@@ -18,14 +18,14 @@ _J_PER_KWH = 3.6e6
 
 
 @dataclasses.dataclass(frozen=True)
-class Prices:
+class TokenPrices:
     """Prices in any currency; None: not given."""
 
     gpu_hour: float | None = None
     kwh: float | None = None
 
 
-def cost_of(prediction: Prediction, prices: Prices) -> Cost:
+def cost_of(prediction: Prediction, prices: TokenPrices) -> Cost:
     """Energy with its range, and money if prices are given; all figures are None if no request was served."""
     figures, gpus = prediction.figures, prediction.gpus
     limit = prediction.deployment.power_w

@@ -8,7 +8,7 @@ import math
 from presim.composition.models.description import Model
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment_ranking import Outcome
+from presim.serving.deployments.deployment_ranking import SimulatedDeployment
 from presim.serving.deployments.deployment_search import Space, estimates, excess
 from presim.units import plain
 
@@ -16,12 +16,12 @@ _TIMES = 4  # as many GPUs at most are looked at
 _MARGIN = 1.02  # of a looser limit, beyond the simulated figure
 
 
-def advice(nearest: Outcome, model: Model, space: Space, prompt: int, output: int, slo: Slo) -> list[str]:
+def advice(nearest: SimulatedDeployment, model: Model, space: Space, prompt: int, output: int, slo: Slo) -> list[str]:
     """Sentences: the SLO that the nearest deployment meets, and one with more GPUs that is estimated to meet this."""
     return [sentence for sentence in (_looser(nearest, slo), _larger(model, space, prompt, output, slo)) if sentence]
 
 
-def shortfall(best: Outcome, demand: Demand) -> str:
+def shortfall(best: SimulatedDeployment, demand: Demand) -> str:
     """Why nothing serves what is demanded: the most that the limits allow, in a sentence."""
     assert best.trial is not None
     gpu = best.point.engine.cluster.gpu.id
@@ -41,7 +41,7 @@ def shortfall(best: Outcome, demand: Demand) -> str:
     )
 
 
-def _looser(nearest: Outcome, slo: Slo) -> str | None:
+def _looser(nearest: SimulatedDeployment, slo: Slo) -> str | None:
     result = nearest.trial
     if result is None or not math.isfinite(result.excess):
         return None

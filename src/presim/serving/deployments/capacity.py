@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class OfferedLoad:
     """What a deployment is asked to serve: a workload that arrives at 1 request/s, and its SLO."""
 
     workload: Workload
@@ -50,7 +50,7 @@ class Load:
     output: float  # tokens of a request, in the mean
     block: int = 1  # requests that are drawn together: more than one where what follows a request depends on it
 
-    def redrawn(self, seed: int, count: int | None = None) -> Load:
+    def redrawn(self, seed: int, count: int | None = None) -> OfferedLoad:
         """The load with requests drawn anew from its own, lengths and gaps between arrivals apart."""
         rng = np.random.default_rng((seed, 43))
         workload, total = self.workload, count or len(self.workload)
@@ -75,13 +75,13 @@ class Load:
         return dataclasses.replace(self, workload=drawn)
 
 
-def load_of(workload: Workload, slo: Slo, block: int = 1) -> Load:
+def load_of(workload: Workload, slo: Slo, block: int = 1) -> OfferedLoad:
     """The load of a workload that arrives at 1 request/s."""
-    return Load(workload, slo, float(workload.output.mean()), block)
+    return OfferedLoad(workload, slo, float(workload.output.mean()), block)
 
 
 def trial(
-    deployment: Deployment, load: Load, rate: float, stay_s: float, *, device: float = 1.0, fewest: int = _JUDGED
+    deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float, *, device: float = 1.0, fewest: int = _JUDGED
 ) -> Trial:
     """Simulate requests that arrive at ``rate``/s and stay for about ``stay_s`` s each.
 

@@ -16,7 +16,7 @@ from presim.hardware import catalogue
 from presim.hardware.power import shares
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.deployment_search import Point
+    from presim.serving.deployments.deployment_search import DeploymentPoint
 
 _HOUR_S = 3600.0
 _EVERY = ""  # the price of GPUs that have none of their own
@@ -49,12 +49,12 @@ class Demand:
         """Money for an hour of a GPU."""
         return self.prices.get(gpu, self.prices.get(_EVERY))
 
-    def most_units(self, point: Point) -> int | None:
+    def most_units(self, point: DeploymentPoint) -> int | None:
         """How often the limits allow a deployment; None: as often as wanted."""
         gpus = self._most_gpus(point.engine.cluster.gpu.id)
         return None if gpus is None else gpus // point.gpus
 
-    def units(self, point: Point, unit_rate: float) -> int:
+    def units(self, point: DeploymentPoint, unit_rate: float) -> int:
         """How many units are deployed of which each serves ``unit_rate`` requests/s; 0: the limits do not allow it."""
         unit_limit = self.most_units(point)
         if self.rate is None:
@@ -62,7 +62,7 @@ class Demand:
         needed_units = math.ceil(self.rate / unit_rate - 1e-9) if unit_rate > 0 else 0
         return needed_units if unit_limit is None or needed_units <= unit_limit else 0
 
-    def worth(self, point: Point, per_gpu: float, output: float) -> float:
+    def worth(self, point: DeploymentPoint, per_gpu: float, output: float) -> float:
         """What plans are ranked by: tokens/s for each GPU, for the money of the load, or of all that is allowed."""
         units = self.units(point, per_gpu * point.gpus / output) if per_gpu > 0 else 0
         if not units:
@@ -74,7 +74,7 @@ class Demand:
         price = self.price(point.engine.cluster.gpu.id)
         return per_gpu / price if price else per_gpu
 
-    def least_per_gpu(self, point: Point, worth: float, output: float) -> float:
+    def least_per_gpu(self, point: DeploymentPoint, worth: float, output: float) -> float:
         """Tokens/s for each GPU from which on a plan is worth more, and costs no more than allowed; 0: any."""
         gpu = point.engine.cluster.gpu.id
         price = self.price(gpu)

@@ -8,7 +8,7 @@ from typing import Any
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.kept_bytes import model_token_bytes
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 
 _DEVICE = (
     "token_ns",
@@ -25,10 +25,10 @@ _DEVICE = (
 class Deployment:
     """Engines behind a router."""
 
-    engine: Engine
+    engine: PricedEngine
     replicas: int = 1
     router: Router = "round-robin"
-    prefill: Engine | None = None  # prefill engines of a disaggregated deployment; `engine` then only decodes
+    prefill: PricedEngine | None = None  # prefill engines of a disaggregated deployment; `engine` then only decodes
     prefill_replicas: int = 0
     life: Life | None = None  # engines start, stop or fail; `replicas` is then the maximum
 
@@ -78,7 +78,7 @@ class Deployment:
         )  # fmt: skip
 
 
-def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
+def ranks_of(engine: PricedEngine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
     """Replicas of ``count`` engines: one per data-parallel rank; ranks of one engine step together."""
     ranks, steps_alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
     return [

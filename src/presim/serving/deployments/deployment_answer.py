@@ -6,10 +6,10 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from presim.serving.deployments.capacity import Load
+from presim.serving.deployments.capacity import OfferedLoad
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment_ranking import Outcome, Ranking, outcome_of
-from presim.serving.deployments.deployment_search import Point
+from presim.serving.deployments.deployment_ranking import Ranking, SimulatedDeployment, outcome_of
+from presim.serving.deployments.deployment_search import DeploymentPoint
 from presim.serving.deployments.sensitivity import Confirmed, confirmed, with_curve
 
 _NEXT = 2  # plans beside the best that are bisected to their own largest load
@@ -17,7 +17,7 @@ _SHOWN_LOSSES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class DeploymentAnswer:
     """Deployments with all their units, the best first."""
 
     best: Confirmed
@@ -35,7 +35,7 @@ class Answer:
         return following.rates[1] / following.outcome.point.gpus >= best.rates[0] / best.outcome.point.gpus
 
 
-def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
+def answer(ranking: Ranking, load: OfferedLoad, demand: Demand) -> DeploymentAnswer | None:
     """Confirm the best deployments of a ranking; None where none meets the SLO and the demand."""
     candidates = [confirmed(outcome, load) for outcome in _candidates(ranking, load)]
 
@@ -48,7 +48,7 @@ def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
     best = valued.pop()
     units = _units(best, demand)
     following = valued.pop() if valued else None
-    return Answer(
+    return DeploymentAnswer(
         _multiplied(with_curve(best, load), units),
         _multiplied(following, _units(following, demand)) if following else None,
         units,
@@ -57,7 +57,7 @@ def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
     )
 
 
-def _candidates(ranking: Ranking, load: Load) -> Iterator[Outcome]:
+def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[SimulatedDeployment]:
     """The best, and the plans that may follow it."""
     best = ranking.best
     if best is None:
@@ -79,7 +79,7 @@ def _candidates(ranking: Ranking, load: Load) -> Iterator[Outcome]:
             yield settled
 
 
-def _proportions(point: Point) -> tuple[Hashable, ...]:
+def _proportions(point: DeploymentPoint) -> tuple[Hashable, ...]:
     """Equal for 2P2D and 4P4D of the same engines."""
     common = math.gcd(point.replicas, point.prefill_replicas)
     prefill = point.prefill.plan if point.prefill else None
@@ -116,13 +116,13 @@ def _multiplied(candidate: Confirmed, units: int) -> Confirmed:
     )
 
 
-def _simulated(candidate: Confirmed, ranking: Ranking) -> Outcome:
+def _simulated(candidate: Confirmed, ranking: Ranking) -> SimulatedDeployment:
     """The outcome that was confirmed, at the load of the single draw by which all others were judged."""
     same = (outcome for outcome in ranking.outcomes if outcome.point is candidate.outcome.point)
     return next((outcome for outcome in same if outcome.verdict == "meets"), candidate.outcome)
 
 
-def _losses(best: Outcome, outcomes: tuple[Outcome, ...]) -> Iterator[tuple[str, float]]:
+def _losses(best: SimulatedDeployment, outcomes: tuple[SimulatedDeployment, ...]) -> Iterator[tuple[str, float]]:
     """The least loss for each set of differences from the best, of plans whose largest load is known."""
     traits = _traits(best.point)
     losses: dict[str, float] = {}
@@ -137,7 +137,7 @@ def _losses(best: Outcome, outcomes: tuple[Outcome, ...]) -> Iterator[tuple[str,
     yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]
 
 
-def _traits(point: Point) -> dict[str, str]:
+def _traits(point: DeploymentPoint) -> dict[str, str]:
     plan = point.engine.plan
     return {
         "gpu": point.engine.cluster.gpu.id,

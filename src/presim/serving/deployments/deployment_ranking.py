@@ -14,10 +14,10 @@ from typing import Literal
 
 from presim.errors import reason_of
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
+from presim.serving.deployments.capacity import IDLE, PRECISION, OfferedLoad, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.deployments.deployment_search import Found, Point, excess
+from presim.serving.deployments.deployment_search import DeploymentPoint, Found, excess
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.system.interrupts import caught
 
@@ -32,10 +32,10 @@ _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class SimulatedDeployment:
     """A deployment that was simulated."""
 
-    point: Point  # its estimate
+    point: DeploymentPoint  # its estimate
     verdict: Verdict
     trial: Trial | None  # at its largest load within the SLO; otherwise at a load that misses it
     output: float  # tokens of a request, in the mean
@@ -56,17 +56,17 @@ class Outcome:
 class Ranking:
     """Deployments that were simulated."""
 
-    outcomes: tuple[Outcome, ...]  # those that are worth most first
+    outcomes: tuple[SimulatedDeployment, ...]  # those that are worth most first
     plans: int  # that could have been simulated
     partial: bool  # a signal ended it before the last simulation
 
     @property
-    def best(self) -> Outcome | None:
+    def best(self) -> SimulatedDeployment | None:
         """The deployment that is worth most within the SLO: without a demand, the most output tokens/s per GPU."""
         return next((outcome for outcome in self.outcomes if outcome.verdict == "meets"), None)
 
     @property
-    def nearest(self) -> Outcome | None:
+    def nearest(self) -> SimulatedDeployment | None:
         """Where none meets the SLO: the deployment that misses it by least."""
         tried = [outcome for outcome in self.outcomes if outcome.trial is not None]
         if self.best is not None or not tried:
@@ -74,10 +74,10 @@ class Ranking:
         return min(tried, key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0)
 
 
-def rank(search: Found, load: Load, demand: Demand = _ANY, say: Say = str) -> Ranking:
+def rank(search: Found, load: OfferedLoad, demand: Demand = _ANY, say: Say = str) -> Ranking:
     """Simulate the deployments that may be worth most, best first. ``say`` is told which one is simulated."""
     plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulatedDeployment] = []
     with caught() as stop:
         for is_apart in (False, True):
             kind = [plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart]
@@ -89,11 +89,11 @@ def rank(search: Found, load: Load, demand: Demand = _ANY, say: Say = str) -> Ra
     return Ranking(tuple(judged), len(plans), stop.is_partial)
 
 
-def _worth(outcome: Outcome, demand: Demand) -> float:
+def _worth(outcome: SimulatedDeployment, demand: Demand) -> float:
     return demand.worth(outcome.point, outcome.per_gpu, outcome.output)
 
 
-def _judged(outcome: Outcome, demand: Demand) -> Outcome:
+def _judged(outcome: SimulatedDeployment, demand: Demand) -> SimulatedDeployment:
     """An outcome within the SLO that the demand does not allow serves too little."""
     least = demand.least_per_gpu(outcome.point, 0.0, outcome.output)
     if outcome.verdict == "meets" and (outcome.per_gpu < least or not _worth(outcome, demand)):
@@ -101,30 +101,36 @@ def _judged(outcome: Outcome, demand: Demand) -> Outcome:
     return outcome
 
 
-def plans_of(points: Sequence[Point]) -> list[list[Point]]:
+def plans_of(points: Sequence[DeploymentPoint]) -> list[list[DeploymentPoint]]:
     """The points of each plan, which differ in their batch."""
-    plans: dict[tuple[int, ...], list[Point]] = {}
+    plans: dict[tuple[int, ...], list[DeploymentPoint]] = {}
     for point in points:
         key = id(point.engine), id(point.prefill), point.replicas, point.prefill_replicas
         plans.setdefault(key, []).append(point)
     return list(plans.values())
 
 
-def _most(plan: Sequence[Point], slo: Slo, slack: float) -> Point | None:
+def _most(plan: Sequence[DeploymentPoint], slo: Slo, slack: float) -> DeploymentPoint | None:
     """The point of a plan with the largest estimated load within ``slack`` times the SLO."""
     within = [point for point in plan if excess(point, slo) <= slack]
     return max(within, key=lambda point: point.per_gpu, default=None)
 
 
-def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outcomes: list[Outcome], say: Say) -> None:
+def _contest(
+    plans: Sequence[Sequence[DeploymentPoint]],
+    load: OfferedLoad,
+    demand: Demand,
+    outcomes: list[SimulatedDeployment],
+    say: Say,
+) -> None:
     """Append the outcomes of plans of a kind, in order of what their estimates allow."""
-    bounded: list[tuple[float, Point]] = []  # tokens/s per GPU that a plan may reach, and its estimate
+    bounded: list[tuple[float, DeploymentPoint]] = []  # tokens/s per GPU that a plan may reach, and its estimate
     for plan in plans:
         slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
         if (point := _most(plan, load.slo, slack)) is not None:
             bounded.append((point.per_gpu * slack, _most(plan, load.slo, 1.0) or point))
 
-    def worth(point: Point, per_gpu: float) -> float:
+    def worth(point: DeploymentPoint, per_gpu: float) -> float:
         return demand.worth(point, per_gpu, load.output)
 
     # A good first result leaves little to simulate: those that are estimated to meet the SLO come first.
@@ -142,7 +148,7 @@ def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outco
             best = worth(point, outcomes[-1].per_gpu)
 
 
-def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]) -> None:
+def _reach(plans: Sequence[Sequence[DeploymentPoint]], load: OfferedLoad, outcomes: list[SimulatedDeployment]) -> None:
     """Append the outcomes of the plans that estimates place nearest to the SLO, unless they have one."""
     tried = {id(outcome.point.engine) for outcome in outcomes}
     untried = sorted(
@@ -153,7 +159,7 @@ def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]
         outcomes.append(outcome_of(point, load, 0.0, starts_idle=True))
 
 
-def deployment_of(point: Point) -> Deployment:
+def deployment_of(point: DeploymentPoint) -> Deployment:
     """The engines of a point behind a router."""
     deployment = Deployment(point.engine, point.replicas, "least-loaded")
     if point.prefill_replicas:
@@ -162,12 +168,14 @@ def deployment_of(point: Point) -> Deployment:
     return deployment
 
 
-def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: bool = False) -> Outcome:
+def outcome_of(
+    point: DeploymentPoint, load: OfferedLoad, least_per_gpu: float, *, starts_idle: bool = False
+) -> SimulatedDeployment:
     """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s.
 
     ``starts_idle``: the search for it starts at the lowest rate, since the SLO is probably missed there already.
     """
-    stay_s = Outcome(point, "misses", None, load.output).stay_s
+    stay_s = SimulatedDeployment(point, "misses", None, load.output).stay_s
     deployment = deployment_of(point)
     lowest = IDLE / stay_s
     guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
@@ -185,10 +193,10 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
         elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
             result = _within(run, result.rate, lowest, 0.0, grows_from)
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
-        return Outcome(point, "misses", None, load.output, reason_of(error))
+        return SimulatedDeployment(point, "misses", None, load.output, reason_of(error))
     if result.meets:
-        return Outcome(point, "meets" if result.rate >= least else "fewer", result, load.output)
-    return Outcome(point, "fewer" if least else "misses", result, load.output)
+        return SimulatedDeployment(point, "meets" if result.rate >= least else "fewer", result, load.output)
+    return SimulatedDeployment(point, "fewer" if least else "misses", result, load.output)
 
 
 def _within(

@@ -16,9 +16,9 @@ from presim.units import plain
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
     from presim.serving.deployments.demand import Demand
-    from presim.serving.deployments.deployment_answer import Answer
-    from presim.serving.deployments.deployment_ranking import Outcome, Ranking
-    from presim.serving.deployments.deployment_search import Found, Point
+    from presim.serving.deployments.deployment_answer import DeploymentAnswer
+    from presim.serving.deployments.deployment_ranking import Ranking, SimulatedDeployment
+    from presim.serving.deployments.deployment_search import DeploymentPoint, Found
     from presim.serving.deployments.unfit import Misfit
 
 SCHEMA = "presim-deployments/1"
@@ -33,7 +33,7 @@ def document(
     slo: Slo,
     advice: Sequence[str] = (),
     shortfall: str | None = None,
-    answer: Answer | None = None,
+    answer: DeploymentAnswer | None = None,
     demand: Demand | None = None,
 ) -> dict[str, Any]:
     """The deployments that were simulated request by request, best first, and the estimated Pareto front."""
@@ -85,7 +85,7 @@ def of_misfit(misfit: Misfit, slo: Slo) -> dict[str, Any]:
     }
 
 
-def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
+def _confirmed(answer: DeploymentAnswer, demand: Demand) -> dict[str, Any]:
     """How sure the best is, what it costs, and what follows it."""
     best, following = answer.best, answer.following
     return {
@@ -105,7 +105,7 @@ def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
     }
 
 
-def _costs(outcome: Outcome, demand: Demand) -> dict[str, float | None]:
+def _costs(outcome: SimulatedDeployment, demand: Demand) -> dict[str, float | None]:
     gpu = outcome.point.engine.cluster.gpu.id
     price, watts = demand.price(gpu), demand.watts(gpu)
     return {
@@ -115,7 +115,7 @@ def _costs(outcome: Outcome, demand: Demand) -> dict[str, float | None]:
     }
 
 
-def _entry(point: Point) -> dict[str, Any]:
+def _entry(point: DeploymentPoint) -> dict[str, Any]:
     return {
         "deployment": point.text,
         **_engines(point),
@@ -127,7 +127,7 @@ def _entry(point: Point) -> dict[str, Any]:
     }
 
 
-def _engines(point: Point) -> dict[str, Any]:
+def _engines(point: DeploymentPoint) -> dict[str, Any]:
     """What a deployment is made of; `prefill_tp` is absent where engines do both."""
     plan = point.engine.plan
     split = {"prefill_engines": point.prefill_replicas, "prefill_tp": point.prefill.plan.tp} if point.prefill else {}
@@ -146,7 +146,7 @@ def _engines(point: Point) -> dict[str, Any]:
     }
 
 
-def _outcome_entry(outcome: Outcome) -> dict[str, Any]:
+def _outcome_entry(outcome: SimulatedDeployment) -> dict[str, Any]:
     point, result = outcome.point, outcome.trial
     entry = {"deployment": point.name, **_engines(point), "verdict": outcome.verdict, "meets_slo": False}
     if result is None:

@@ -19,10 +19,10 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.estimate import decoding, prefilling, steady
 from presim.serving.drafting import Drafting
-from presim.serving.serving_plan import Cache, Plan, Scheduler, Weights
+from presim.serving.serving_plan import Cache, Scheduler, ServingPlan, Weights
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import PricedWork
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 from presim.serving.weight_types import typed
 from presim.system.interrupts import caught
 
@@ -55,10 +55,10 @@ class Space:
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class DeploymentPoint:
     """One deployment and its steady state at one load."""
 
-    engine: Engine = dataclasses.field(repr=False, compare=False)
+    engine: PricedEngine = dataclasses.field(repr=False, compare=False)
     batch: int  # requests in flight per engine
     replicas: int
     prefill_replicas: int  # 0: engines do both prefill and decode
@@ -67,7 +67,7 @@ class Point:
     tokens_per_s: float  # all replicas together
     gpus: int
     output: int = 1  # tokens of a request, in the mean
-    prefill: Engine | None = dataclasses.field(default=None, repr=False, compare=False)  # of ``prefill_replicas``
+    prefill: PricedEngine | None = dataclasses.field(default=None, repr=False, compare=False)  # of ``prefill_replicas``
 
     @property
     def e2el_ms(self) -> float:
@@ -105,14 +105,14 @@ class Point:
 class Found:
     """Estimates of all deployments of a space."""
 
-    points: tuple[Point, ...]
+    points: tuple[DeploymentPoint, ...]
     refused: dict[str, int]  # number of invalid plans by reason
-    pareto: tuple[Point, ...]  # Pareto front of the points within the SLO
+    pareto: tuple[DeploymentPoint, ...]  # Pareto front of the points within the SLO
     not_modelled: tuple[str, ...]  # in sentences
     partial: bool = False  # a signal ended it before all plans were evaluated
 
 
-def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[Engine | str]:
+def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[PricedEngine | str]:
     """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
     ranks = space.dps if model.experts else (1,)
     shared: tuple[object, PricedWork] = None, PricedWork()
@@ -130,7 +130,7 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             continue
         if None in space.weights and weights and is_of_checkpoint(model, weights):
             continue
-        plan = Plan(
+        plan = ServingPlan(
             tp=tp,
             pp=pp,
             dp=dp,
@@ -167,9 +167,9 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
         InputError: no plan can serve such requests, or prices cannot be read.
     """
     limits = _not_modelled(space)
-    points: list[Point] = []
+    points: list[DeploymentPoint] = []
     refused: dict[str, int] = {}
-    valid: list[Engine] = []
+    valid: list[PricedEngine] = []
     with caught() as stop:
         for engine in engines(model, space, (longest or prompt + output) + 16):
             evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
@@ -188,14 +188,14 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
     return Found(tuple(points), refused, pareto(within), limits, stop.is_partial)
 
 
-def estimates(model: Model, space: Space, prompt: int, output: int, sizes: set[int]) -> Iterator[Point]:
+def estimates(model: Model, space: Space, prompt: int, output: int, sizes: set[int]) -> Iterator[DeploymentPoint]:
     """The deployments of the space's engines with so many GPUs; engines that are not valid are left out."""
     for engine in engines(model, space, prompt + output + 16, sizes):
         evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
         yield from () if isinstance(evaluated, str) else evaluated
 
 
-def _points(engine: Engine, prompt: int, output: int, space: Space) -> list[Point] | str:
+def _points(engine: PricedEngine, prompt: int, output: int, space: Space) -> list[DeploymentPoint] | str:
     """The deployments of an engine, or a fault of presim's in a sentence, which keeps the other engines."""
     try:
         return [point for batch in _BATCHES for point in _of(engine, batch, prompt, output, space)]
@@ -209,7 +209,7 @@ def _not_modelled(space: Space) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)))
 
 
-def _of(engine: Engine, batch: int, prompt: int, output: int, space: Space) -> list[Point]:
+def _of(engine: PricedEngine, batch: int, prompt: int, output: int, space: Space) -> list[DeploymentPoint]:
     """An engine that does both, with ``batch`` requests in flight on each of its data-parallel ranks."""
     state = steady(engine, batch, prompt, output, space.cached)
     if state is None:
@@ -217,10 +217,10 @@ def _of(engine: Engine, batch: int, prompt: int, output: int, space: Space) -> l
     ttft, tpot, tokens = state
     plan, accepted = engine.plan, _accepted(engine.plan)
     served = tokens * plan.dp * accepted
-    return [Point(engine, batch * plan.dp, 1, 0, ttft, tpot / accepted, served, plan.gpus, output)]
+    return [DeploymentPoint(engine, batch * plan.dp, 1, 0, ttft, tpot / accepted, served, plan.gpus, output)]
 
 
-def _accepted(plan: Plan) -> float:
+def _accepted(plan: ServingPlan) -> float:
     """Tokens that a decoding step yields, in the mean."""
     if plan.drafting is None:
         return 1.0
@@ -228,9 +228,9 @@ def _accepted(plan: Plan) -> float:
     return sum(likely**count for count in range(plan.drafting.tokens + 1))
 
 
-def _pairs(valid: Sequence[Engine]) -> Iterator[tuple[Engine, Engine]]:
+def _pairs(valid: Sequence[PricedEngine]) -> Iterator[tuple[PricedEngine, PricedEngine]]:
     """Engines that prefill and engines that decode, which differ in tensor parallelism alone."""
-    alike: dict[tuple[str, Plan], list[Engine]] = {}
+    alike: dict[tuple[str, ServingPlan], list[PricedEngine]] = {}
     for engine in valid:
         key = engine.cluster.gpu.id, dataclasses.replace(engine.plan, tp=1)
         alike.setdefault(key, []).append(engine)
@@ -238,7 +238,9 @@ def _pairs(valid: Sequence[Engine]) -> Iterator[tuple[Engine, Engine]]:
         yield from itertools.product(group, group)
 
 
-def _apart(prefill: Engine, decode: Engine, prompt: int, output: int, space: Space) -> Iterator[Point]:
+def _apart(
+    prefill: PricedEngine, decode: PricedEngine, prompt: int, output: int, space: Space
+) -> Iterator[DeploymentPoint]:
     """Prefill and decode on engines of their own, in several ratios."""
     for batch in _BATCHES:
         state = decoding(decode, batch, prompt, output)
@@ -253,16 +255,16 @@ def _apart(prefill: Engine, decode: Engine, prompt: int, output: int, space: Spa
                 prefilled = _SLACK * first * prefills * output * prefill.plan.dp
                 served = min(tokens * accepted * ranks * then, prefilled)
                 times = first_ms + tpot, tpot / accepted
-                yield Point(decode, batch * ranks, then, first, *times, served, gpus, output, prefill)
+                yield DeploymentPoint(decode, batch * ranks, then, first, *times, served, gpus, output, prefill)
 
 
-def excess(point: Point, slo: Slo) -> float:
+def excess(point: DeploymentPoint, slo: Slo) -> float:
     """The estimated latency furthest beyond its limit, as a multiple of the limit; 0 without an SLO."""
     values = {"ttft": point.ttft_ms, "tpot": point.tpot_ms, "e2el": point.e2el_ms}
     return max((values[name] / bound for name, bound in slo.bounds.items()), default=0.0)
 
 
-def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
+def pareto(points: Sequence[DeploymentPoint]) -> tuple[DeploymentPoint, ...]:
     """Points on the Pareto front of tokens/s per GPU and tokens/s per user."""
     best = -1.0
     front = []

@@ -9,12 +9,14 @@ import math
 
 from presim.serving.kept_bytes import model_token_bytes
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 
 _ROUNDS = 4  # after which the number of requests in the engine changes by less than one
 
 
-def steady(engine: Engine, batch: int, prompt: int, output: int, cached: int = 0) -> tuple[float, float, float] | None:
+def steady(
+    engine: PricedEngine, batch: int, prompt: int, output: int, cached: int = 0
+) -> tuple[float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
 
     Of an engine with data-parallel ranks: of one rank. ``cached``: tokens of a prompt that the prefix cache has.
@@ -35,7 +37,9 @@ def steady(engine: Engine, batch: int, prompt: int, output: int, cached: int = 0
     return ttft, request_ns / output / 1e6, batch * output / (request_ns + prefill + server_ns) * 1e9
 
 
-def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int, cached: int) -> tuple[float, float, float]:
+def _times_ns(
+    engine: PricedEngine, in_engine: float, prompt: int, output: int, cached: int
+) -> tuple[float, float, float]:
     """ns of a decoding step, of a prompt, and of a request's decoding, while so many requests are in the engine."""
     times, limits = engine.times, engine.limits
     stages = limits.pipeline_parallel_size
@@ -65,7 +69,7 @@ def _server_ns(overheads: Overheads, prompt: int, batch: int) -> float:
     return (input_us + overheads.output_us) * 1e3
 
 
-def _together_ns(engine: Engine, prompt: int, mean_ended: float, host: float) -> float:
+def _together_ns(engine: PricedEngine, prompt: int, mean_ended: float, host: float) -> float:
     """Time of a prompt in SGLang's steps of prompts alone, of which each has those that came during one decoding step.
 
     ``mean_ended``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of
@@ -84,7 +88,7 @@ def _together_ns(engine: Engine, prompt: int, mean_ended: float, host: float) ->
     return (step_ns(num_prompts) * (num_prompts + 1 - count) + step_ns(num_prompts + 1) * (count - num_prompts)) / count
 
 
-def decoding(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float] | None:
+def decoding(engine: PricedEngine, batch: int, prompt: int, output: int) -> tuple[float, float] | None:
     """(TPOT ms, tokens/s) of an engine, or a data-parallel rank, that only decodes; None if they do not fit."""
     times, limits = engine.times, engine.limits
     if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
@@ -97,7 +101,7 @@ def decoding(engine: Engine, batch: int, prompt: int, output: int) -> tuple[floa
     return decode / 1e6, batch / (decode / 1e9)
 
 
-def prefilling(engine: Engine, batch: int, prompt: int, cached: int = 0) -> tuple[float, float]:
+def prefilling(engine: PricedEngine, batch: int, prompt: int, cached: int = 0) -> tuple[float, float]:
     """(ms until another engine has its keys and values, requests/s) of an engine, or a rank, that only prefills."""
     times, limits, computed = engine.times, engine.limits, prompt - cached
     chunk = min(computed, limits.max_num_batched_tokens)

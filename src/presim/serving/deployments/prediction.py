@@ -20,7 +20,7 @@ from presim.serving.engine_versions import has_other_core
 from presim.serving.engines.engine import Life
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.kv.startup import asked_length
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import Workload, summary
 from presim.units import plain
 
@@ -46,7 +46,7 @@ _TRANSFERS = "Keys and values cross the described network as if every prefill en
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
-def shortening_note(engine: Engine) -> str | None:
+def shortening_note(engine: PricedEngine) -> str | None:
     """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
     length = asked_length(engine.model, engine.plan)
     if engine.limits.max_model_len >= length:
@@ -54,7 +54,7 @@ def shortening_note(engine: Engine) -> str | None:
     return f"A request may have {engine.limits.max_model_len:,} of {length:,} tokens: the KV cache holds no more."
 
 
-def _about_version(engine: Engine) -> str | None:
+def _about_version(engine: PricedEngine) -> str | None:
     """A sentence for an engine that is older than any whose core is simulated."""
     version = engine.plan.engine_version
     if not has_other_core(engine.plan.kernels, version):

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, largest, trial
-from presim.serving.deployments.deployment_ranking import Outcome, deployment_of
+from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, Trial, largest, trial
+from presim.serving.deployments.deployment_ranking import SimulatedDeployment, deployment_of
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
@@ -21,14 +21,14 @@ _SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05)  # of the largest rate, fo
 class Confirmed:
     """A deployment at the largest rate at which the SLO is met in the mean of several draws of its load."""
 
-    outcome: Outcome
+    outcome: SimulatedDeployment
     ranges: dict[str, tuple[float, float]]  # of figures over the draws
     rates: tuple[float, float]  # largest within the SLO if steps take 10 % more, and 10 % less; requests/s
     queue_rate: float  # requests/s from which on queues grow without end
     curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
 
 
-def confirmed(outcome: Outcome, load: Load) -> Confirmed:
+def confirmed(outcome: SimulatedDeployment, load: OfferedLoad) -> Confirmed:
     """Lower the rate of an outcome until the mean over the draws meets the SLO, and find its range."""
     assert outcome.trial is not None
     deployment, stay_s = deployment_of(outcome.point), outcome.stay_s
@@ -48,7 +48,7 @@ def confirmed(outcome: Outcome, load: Load) -> Confirmed:
     return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), grows_from)
 
 
-def with_curve(candidate: Confirmed, load: Load) -> Confirmed:
+def with_curve(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
     """With the figures of one draw at several shares of the largest rate."""
     outcome = candidate.outcome
     assert outcome.trial is not None
@@ -61,7 +61,7 @@ def _range(values: list[float]) -> tuple[float, float]:
     return float(min(values)), float(max(values))
 
 
-def _mean(trials: list[Trial], load: Load) -> Trial:
+def _mean(trials: list[Trial], load: OfferedLoad) -> Trial:
     """Figures in the mean over the draws."""
     if not all(result.figures for result in trials):
         return next(result for result in trials if not result.figures)
@@ -75,7 +75,7 @@ def _mean(trials: list[Trial], load: Load) -> Trial:
     return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
 
 
-def _rate_of(outcome: Outcome, load: Load, rate: float, device: float, steady_rate: float) -> float:
+def _rate_of(outcome: SimulatedDeployment, load: OfferedLoad, rate: float, device: float, steady_rate: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
     sustained = steady_rate / device

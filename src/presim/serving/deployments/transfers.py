@@ -9,12 +9,14 @@ import msgspec
 from presim.hardware import Cluster
 from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import Exchange, run
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import PricedEngine
 
 _BYTES = 1 << 30  # of each GPU in the simulated transfers: latency does not count
 
 
-def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, prefill_engines: int) -> float:
+def kv_bytes_per_s(
+    decode: PricedEngine, decode_engines: int, prefill: PricedEngine | None, prefill_engines: int
+) -> float:
     """Bytes/s of one transfer while as many go on as there are pairs of engines.
 
     On a described network, engines follow one another on its nodes, prefill first, and every GPU sends to the GPU of
@@ -38,7 +40,7 @@ def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, 
     return senders * _BYTES / statistics.fmean(slowest_s)
 
 
-def _ports_bytes_per_s(engine: Engine) -> float:
+def _ports_bytes_per_s(engine: PricedEngine) -> float:
     """Bytes/s of an engine's ports, and of its part of the links above them."""
     return engine.cluster.network_bytes_per_s * engine.plan.tp / engine.cluster.fabric.oversubscription
 

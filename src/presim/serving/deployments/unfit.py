@@ -11,7 +11,7 @@ from presim.errors import PresimError
 from presim.hardware import Gpu, catalogue
 from presim.serving import weight_types
 from presim.serving.deployments.deployment_search import SEQUENCES, Space, is_of_checkpoint
-from presim.serving.serving_plan import Plan, Weights
+from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.steps.engine_memory import room
 from presim.units import GIB
 
@@ -20,10 +20,10 @@ _FEWER_BITS: tuple[Weights, ...] = ("fp8", "fp4", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class UnfitPlan:
     """A plan on a GPU, and what each GPU lacks."""
 
-    plan: Plan
+    plan: ServingPlan
     gpu: Gpu
     needed_bytes: int  # weights, activations, what the engine keeps, and the cache of the longest request
     missing_bytes: int  # beyond what the engine may use; at most 0: it fits
@@ -43,7 +43,7 @@ class Layout:
 class Misfit:
     """No plan holds the model and one request."""
 
-    nearest: Layout
+    nearest: UnfitPlan
     sentence: str
     remedies: tuple[str, ...]
 
@@ -70,7 +70,7 @@ def _layouts(
     gpus: Iterable[Gpu],
     shapes: Iterable[tuple[int, int]],
     weights: Iterable[Weights | None],
-) -> Iterator[Layout]:
+) -> Iterator[UnfitPlan]:
     """Plans that the engine would start, were there memory."""
     words = itertools.product(tuple(gpus), tuple(shapes), tuple(weights), space.caches, space.engines)
     for gpu, (tp, pp), kind, cache, engine in words:
@@ -78,7 +78,7 @@ def _layouts(
             continue
         if kind is not None and {kind, None} <= {*space.weights} and is_of_checkpoint(model, kind):
             continue
-        plan = Plan(
+        plan = ServingPlan(
             tp=tp,
             pp=pp,
             cache=cache,
@@ -95,7 +95,7 @@ def _layouts(
             needed_bytes, missing_bytes = room(model, plan, gpu, longest)
         except PresimError:
             continue
-        yield Layout(plan, gpu, needed_bytes, missing_bytes)
+        yield UnfitPlan(plan, gpu, needed_bytes, missing_bytes)
 
 
 def _remedies(model: Model, space: Space, longest: int, shapes: list[tuple[int, int]]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _remedies(model: Model, space: Space, longest: int, shapes: list[tuple[int, 
         yield f"Another GPU: --gpu {other.gpu.id} allows {other.text}, which has room."
 
 
-def _fitting(layouts: Iterable[Layout]) -> Layout | None:
+def _fitting(layouts: Iterable[UnfitPlan]) -> UnfitPlan | None:
     """The layout with room that takes the fewest GPUs, of the least memory."""
     fitting = (layout for layout in layouts if layout.missing_bytes <= 0)
     return min(fitting, key=lambda layout: (layout.gpus, layout.gpu.memory_bytes, layout.plan.pp), default=None)

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from presim.errors import InputError
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients
-from presim.serving.endpoint.openai_responses import Choice, Writer, counts_of
+from presim.serving.endpoint.openai_responses import OutputChoice, Writer, counts_of
 from presim.serving.engines.engine import Fleet
 from presim.system.files import FormatError, decode_foreign_json
 from presim.system.localhost import HOSTS
@@ -102,10 +102,10 @@ class Endpoint:
         if isinstance(body, dict):
             self._adapter(body.get("model"))
         query = asked_of(body, self.longest, is_chat=is_chat)
-        choices: list[Choice] = []
+        choices: list[OutputChoice] = []
         for prompt in query.prompts:
             output, stop = query.output_of(prompt, self.longest)
-            choices += [Choice(len(choices) + number, prompt, output, stop) for number in range(query.choices)]
+            choices += [OutputChoice(len(choices) + number, prompt, output, stop) for number in range(query.choices)]
         writer = Writer(query, f"{'chatcmpl' if is_chat else 'cmpl'}-{next(self._names)}", query.model or self.model)
         if query.streams:
             return StreamingResponse(self._events(query, choices, writer), media_type="text/event-stream")
@@ -118,14 +118,14 @@ class Endpoint:
         tokens.result()
         return _json(writer.whole(choices))
 
-    def _tokens(self, query: Asked, choice: Choice) -> AsyncIterator[Any]:
+    def _tokens(self, query: Asked, choice: OutputChoice) -> AsyncIterator[Any]:
         grammar_ns = self.grammar_ns if query.has_grammar else -1
         return self.clients.tokens(choice.prompt.tokens, choice.output, self._adapter(query.model), grammar_ns)
 
-    async def _wait(self, query: Asked, choices: list[Choice]) -> None:
+    async def _wait(self, query: Asked, choices: list[OutputChoice]) -> None:
         """Wait for the last token of all choices."""
 
-        async def wait(choice: Choice) -> None:
+        async def wait(choice: OutputChoice) -> None:
             async with contextlib.aclosing(self._tokens(query, choice)) as tokens:  # type: ignore[type-var]
                 async for _ in tokens:
                     pass
@@ -137,11 +137,11 @@ class Endpoint:
             for reader in readers:
                 reader.cancel()
 
-    async def _events(self, query: Asked, choices: list[Choice], writer: Writer) -> AsyncIterator[bytes]:
+    async def _events(self, query: Asked, choices: list[OutputChoice], writer: Writer) -> AsyncIterator[bytes]:
         """The events of a stream; a client that leaves ends it, and with it its requests."""
-        queue: asyncio.Queue[Choice] = asyncio.Queue()
+        queue: asyncio.Queue[OutputChoice] = asyncio.Queue()
 
-        async def read(choice: Choice) -> None:
+        async def read(choice: OutputChoice) -> None:
             async with contextlib.aclosing(self._tokens(query, choice)) as tokens:  # type: ignore[type-var]
                 async for _ in tokens:
                     queue.put_nowait(choice)

@@ -10,7 +10,7 @@ from presim.serving.endpoint.asked import TOKEN, Asked, Prompt
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class OutputChoice:
     """One of the outputs of a request: its number, prompt and end."""
 
     index: int
@@ -40,7 +40,7 @@ class Writer:
     model: str
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
-    def whole(self, choices: list[Choice]) -> dict[str, Any]:
+    def whole(self, choices: list[OutputChoice]) -> dict[str, Any]:
         """The answer to a request that is not streamed."""
         entries = []
         for choice in choices:
@@ -53,12 +53,12 @@ class Writer:
             entries.append(entry)
         return self._body("chat.completion" if self.query.is_chat else "text_completion", entries, usage(choices))
 
-    def role(self, choice: Choice) -> dict[str, Any]:
+    def role(self, choice: OutputChoice) -> dict[str, Any]:
         """The first event of a choice of a chat."""
         entry = {**self._entry(choice, None, None), "delta": {"role": "assistant", "content": ""}}
         return self._body("chat.completion.chunk", [entry])
 
-    def event(self, choice: Choice, count: int, counts: dict[str, int] | None) -> dict[str, Any]:
+    def event(self, choice: OutputChoice, count: int, counts: dict[str, int] | None) -> dict[str, Any]:
         """The event of a choice's token number ``count``, from 1; ``counts``: the usage so far, if asked for."""
         final_text, held_back = choice.text(self.query), self.query.held_back
         first, end = (max(tokens * len(TOKEN) - held_back, 0) for tokens in (count - 1, count))
@@ -72,11 +72,11 @@ class Writer:
             entry["text"] = text
         return self._body("chat.completion.chunk" if self.query.is_chat else "text_completion", [entry], counts)
 
-    def last(self, choices: list[Choice]) -> dict[str, Any]:
+    def last(self, choices: list[OutputChoice]) -> dict[str, Any]:
         """The event with the usage of the whole request."""
         return self._body("chat.completion.chunk" if self.query.is_chat else "text_completion", [], usage(choices))
 
-    def _entry(self, choice: Choice, finish: str | None, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def _entry(self, choice: OutputChoice, finish: str | None, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         stop = choice.stop if finish == "stop" else None
         return {"index": choice.index, "logprobs": logprobs, "finish_reason": finish, "stop_reason": stop}
 
@@ -100,7 +100,7 @@ class Writer:
         return body if counts is None else {**body, "usage": counts}
 
 
-def usage(choices: list[Choice]) -> dict[str, int]:
+def usage(choices: list[OutputChoice]) -> dict[str, int]:
     """Tokens of a request: each prompt counts once."""
     prompts = {id(choice.prompt): len(choice.prompt.tokens) for choice in choices}
     return counts_of(sum(prompts.values()), sum(choice.output for choice in choices))

@@ -19,7 +19,7 @@ def request_columns() -> list[tuple[str, int]]:
 
 
 def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], rows: dict[int, int]) -> dict[str, Any]:
-    """Columns of `presim.serving.fast.serving_state.State`; ``rows``: of its logs."""
+    """Columns of `presim.serving.fast.serving_state.ServingState`; ``rows``: of its logs."""
     count, replicas = len(workload), len(fleet.replicas)
     starts = np.flatnonzero(workload.parent < 0)
     starts = starts[np.argsort(workload.arrival_ns[starts], kind="stable")]

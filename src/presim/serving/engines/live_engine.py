@@ -40,7 +40,7 @@ class LiveEngine:
         self.block = block
         self.longest = longest
         self.program = serving_state.Program(**{name: column.tolist() for name, column in program.items()})
-        self.state = serving_state.State(**{name: column.tolist() for name, column in columns.items()})
+        self.state = serving_state.ServingState(**{name: column.tolist() for name, column in columns.items()})
 
     def submit(self, tokens: Sequence[int], output: int, now_ns: int, *, adapter: int = 0, grammar_ns: int = -1) -> int:
         """Add a request that is sent now, with a LoRA adapter or a grammar that takes so long; returns its number."""

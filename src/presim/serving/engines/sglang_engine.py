@@ -20,7 +20,7 @@ from presim.serving.fast import step_cost
 from presim.serving.workloads.workload import Ints, Workload
 
 
-class Engine:
+class SGLangEngine:
     """SGLang's `event_loop_overlap`, or `event_loop_normal`, in simulated time."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Engine:
 def main(folder: Path) -> None:
     """Serve the input written by `presim.serving.engines.real`."""
     workload, limits, times, *client_ns = read_input(folder)
-    engine = Engine(limits, times, folder, *client_ns)
+    engine = SGLangEngine(limits, times, folder, *client_ns)
     first, last = engine.serve(workload)
     write_result(folder, first, last, len(engine.steps))
 

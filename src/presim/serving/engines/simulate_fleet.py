@@ -101,7 +101,7 @@ class _Loop:
         run: Any = compiled_loop.compiled_run() if self._is_compiled else uncompiled_loop.run
         is_waiting = self._may_compile and not self._is_compiled
         self.program["fleet_knobs"][serving_state.LOG_ROWS] = _WAITING_STEPS + 2 if is_waiting else self._log_rows
-        code: int = run(serving_state.Program(**self.program), serving_state.State(**self.columns))
+        code: int = run(serving_state.Program(**self.program), serving_state.ServingState(**self.columns))
         return code
 
 

@@ -34,7 +34,7 @@ class _Batch:
     padded: set[str] = dataclasses.field(default_factory=set)
 
 
-class Engine:
+class VllmEngine:
     """vLLM's `EngineCore.step` and `step_with_batch_queue` in simulated time, called as by its busy loop."""
 
     def __init__(
@@ -245,7 +245,7 @@ class Engine:
 def main(folder: Path) -> None:
     """Serve the input written by `presim.serving.engines.real`."""
     workload, limits, times, *client_ns = read_input(folder)
-    engine = Engine(limits, times, folder, *client_ns)
+    engine = VllmEngine(limits, times, folder, *client_ns)
     first, last = engine.serve(workload)
     write_result(folder, first, last, len(engine.steps))
 

@@ -26,13 +26,15 @@ from presim.serving.fast.serving_state import (
     WAITING,
     WATERMARK,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
 from presim.serving.fast.windows import extend_apart, pages_apart, reserved_pages_apart
 
 
-def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int, max_chunk: int, now: int) -> None:
+def schedule_waiting(
+    p: Program, s: ServingState, replica: int, slot: int, budget: int, max_chunk: int, now: int
+) -> None:
     """Admit those that wait, in their order, until one does not fit."""
     slots = p.knobs[replica * KNOBS + DRAFT_SLOTS]
     batch_kind = batch_kind_of(p, s, replica, slot)
@@ -68,7 +70,7 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
         item = following
 
 
-def known_tokens(p: Program, s: State, item: int, hit: int) -> int:
+def known_tokens(p: Program, s: ServingState, item: int, hit: int) -> int:
     """Tokens of a waiting request that need not be computed: found in the cache, or loaded."""
     computed = hit * p.knobs[s.replica[item] * KNOBS + BLOCK]
     if s.loaded[item] > 0:
@@ -76,7 +78,7 @@ def known_tokens(p: Program, s: State, item: int, hit: int) -> int:
     return computed
 
 
-def batch_kind_of(p: Program, s: State, replica: int, slot: int) -> int:
+def batch_kind_of(p: Program, s: ServingState, replica: int, slot: int) -> int:
     """What the running requests of a step are: 2 decodes, 1 none, 0 also prompts."""
     count = s.slot_count[p.slot_base[replica] + slot]
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
@@ -86,7 +88,7 @@ def batch_kind_of(p: Program, s: State, replica: int, slot: int) -> int:
     return 2 if count > 0 else 1
 
 
-def draft_padding(p: Program, s: State, item: int, hit: int, batch_kind: int) -> int:
+def draft_padding(p: Program, s: ServingState, item: int, hit: int, batch_kind: int) -> int:
     """Tokens added to a request of which one is to be computed, so that it is as long as a decode with drafts."""
     knob = s.replica[item] * KNOBS
     drafted = p.knobs[knob + DRAFT]
@@ -96,7 +98,7 @@ def draft_padding(p: Program, s: State, item: int, hit: int, batch_kind: int) ->
     return drafted if computed + drafted + 2 <= p.knobs[knob + MAX_LEN] else 0
 
 
-def bring_blocks(p: Program, s: State, item: int, hit: int, max_blocks: int, now: int) -> bool:
+def bring_blocks(p: Program, s: ServingState, item: int, hit: int, max_blocks: int, now: int) -> bool:
     """Bring a request's blocks behind those of the GPU back from host memory or disk; it waits beside the queue."""
     replica = s.replica[item]
     size = p.knobs[replica * KNOBS + BLOCK]
@@ -128,7 +130,7 @@ def bring_blocks(p: Program, s: State, item: int, hit: int, max_blocks: int, now
     return True
 
 
-def admit(p: Program, s: State, item: int, hit: int, budget: int, max_chunk: int, padding: int) -> int:
+def admit(p: Program, s: ServingState, item: int, hit: int, budget: int, max_chunk: int, padding: int) -> int:
     """Give a waiting request its blocks; returns its tokens in this step, 0 where they do not fit."""
     replica = s.replica[item]
     knob = replica * KNOBS

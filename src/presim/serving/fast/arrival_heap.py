@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.serving_state import PENDING, Program, State
+from presim.serving.fast.serving_state import PENDING, Program, ServingState
 
 
-def push_arrival(s: State, item: int, time_ns: int) -> None:
+def push_arrival(s: ServingState, item: int, time_ns: int) -> None:
     """Add an arrival to the heap; at equal times the lower number comes first."""
     node = s.counters[PENDING]
     s.counters[PENDING] += 1
@@ -21,7 +21,7 @@ def push_arrival(s: State, item: int, time_ns: int) -> None:
     s.heap_item[node] = item
 
 
-def pop_arrival(s: State) -> int:
+def pop_arrival(s: ServingState) -> int:
     """Remove and return the first arrival."""
     item = s.heap_item[0]
     s.counters[PENDING] -= 1
@@ -48,7 +48,7 @@ def pop_arrival(s: State) -> int:
     return item
 
 
-def release_followers(p: Program, s: State, item: int, now: int) -> None:
+def release_followers(p: Program, s: ServingState, item: int, now: int) -> None:
     """A request ended: those that wait for no other one are sent, each after its delay and not before its arrival."""
     for child_index in range(p.child_first[item], p.child_first[item + 1]):
         child = p.children[child_index]

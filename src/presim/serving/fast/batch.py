@@ -10,11 +10,11 @@ from presim.serving.fast.serving_state import (
     ROLE,
     STAGES,
     Program,
-    State,
+    ServingState,
 )
 
 
-def add_to_batch(p: Program, s: State, replica: int, slot: int, item: int, tokens: int, padded: int) -> None:
+def add_to_batch(p: Program, s: ServingState, replica: int, slot: int, item: int, tokens: int, padded: int) -> None:
     """Append a request to a batch."""
     slot_index = p.slot_base[replica] + slot
     batch_index = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS] + s.slot_count[slot_index]
@@ -24,7 +24,7 @@ def add_to_batch(p: Program, s: State, replica: int, slot: int, item: int, token
     s.slot_count[slot_index] += 1
 
 
-def drop_from_batch(p: Program, s: State, replica: int, slot: int, item: int) -> int:
+def drop_from_batch(p: Program, s: ServingState, replica: int, slot: int, item: int) -> int:
     """Take a request out of a batch; returns the tokens it had there, 0 where it was not in it."""
     slot_index = p.slot_base[replica] + slot
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
@@ -41,7 +41,7 @@ def drop_from_batch(p: Program, s: State, replica: int, slot: int, item: int) ->
     return dropped
 
 
-def after_schedule(p: Program, s: State, replica: int, slot: int) -> None:
+def after_schedule(p: Program, s: ServingState, replica: int, slot: int) -> None:
     """Count the batch's tokens as computed, so that the next step can be scheduled before this one is back."""
     knob = replica * KNOBS
     slot_index = p.slot_base[replica] + slot
@@ -63,7 +63,7 @@ def after_schedule(p: Program, s: State, replica: int, slot: int) -> None:
             s.eligible[item] = s.step[replica] + p.knobs[knob + STAGES]
 
 
-def final_tokens(p: Program, s: State, replica: int, item: int) -> int:
+def final_tokens(p: Program, s: ServingState, replica: int, item: int) -> int:
     """Tokens of a request when a replica is done with it."""
     if p.knobs[replica * KNOBS + ROLE] == PREFILL:
         return p.prompt[item] + s.kept_tokens[item] + 1

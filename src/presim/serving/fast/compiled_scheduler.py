@@ -69,9 +69,11 @@ _NICE = 5  # niceness of the compilation: the verb that waits for no machine cod
 
 
 @functools.cache
-def compiled_run() -> Callable[[serving_state.Program, serving_state.State], int]:
+def compiled_run() -> Callable[[serving_state.Program, serving_state.ServingState], int]:
     """`loop.run` for contiguous, writable arrays."""
-    return compile_for_pointers(_MODULES, serving_loop.run, _empty(serving_state.Program), _empty(serving_state.State))
+    return compile_for_pointers(
+        _MODULES, serving_loop.run, _empty(serving_state.Program), _empty(serving_state.ServingState)
+    )
 
 
 def is_compiling() -> bool:

@@ -55,13 +55,13 @@ from presim.serving.fast.serving_state import (
     TARGET,
     TICK,
     Program,
-    State,
+    ServingState,
 )
 
 _MOVES_AT_MOST = 100  # moves of a request before it counts as lost, e.g. if replicas always fail before it finishes
 
 
-def apply_engine_changes(p: Program, s: State) -> None:
+def apply_engine_changes(p: Program, s: ServingState) -> None:
     """Apply due changes of engines, then run the autoscaler if due."""
     now = s.counters[CHANGE]
     s.counters[NOW] = now
@@ -83,7 +83,7 @@ def apply_engine_changes(p: Program, s: State) -> None:
     set_next_change(p, s)
 
 
-def next_engine_state(s: State, engine: int, now: int) -> int:
+def next_engine_state(s: ServingState, engine: int, now: int) -> int:
     """The next state of an engine; -1 if unchanged. A failed engine restarts, unless it was draining."""
     if s.fails[engine] <= now:
         return ABSENT if s.up[engine] == DRAINING else FAILED
@@ -92,7 +92,7 @@ def next_engine_state(s: State, engine: int, now: int) -> int:
     return -1
 
 
-def set_next_change(p: Program, s: State) -> None:
+def set_next_change(p: Program, s: ServingState) -> None:
     """Set the time of the next change."""
     soonest = s.counters[TICK]
     engine = 0
@@ -102,7 +102,7 @@ def set_next_change(p: Program, s: State) -> None:
     s.counters[CHANGE] = soonest
 
 
-def set_engine_state(p: Program, s: State, engine: int, new_state: int, now: int) -> None:
+def set_engine_state(p: Program, s: ServingState, engine: int, new_state: int, now: int) -> None:
     """Set an engine's state and the time of its next change."""
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         s.up[rank] = new_state
@@ -120,7 +120,7 @@ def set_engine_state(p: Program, s: State, engine: int, new_state: int, now: int
     s.counters[EVENTS] += 1
 
 
-def start_lifetime(p: Program, s: State, engine: int, now: int) -> None:
+def start_lifetime(p: Program, s: ServingState, engine: int, now: int) -> None:
     """Start an engine's next lifetime."""
     count = p.fleet_knobs[LIFETIMES]
     if count > 0:
@@ -128,7 +128,7 @@ def start_lifetime(p: Program, s: State, engine: int, now: int) -> None:
         s.lives[engine] += 1
 
 
-def evacuate(p: Program, s: State, engine: int, now: int, return_ns: int) -> None:
+def evacuate(p: Program, s: ServingState, engine: int, now: int, return_ns: int) -> None:
     """Send all requests of an engine back to the router."""
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         first = p.row_base[rank]
@@ -150,7 +150,7 @@ def evacuate(p: Program, s: State, engine: int, now: int, return_ns: int) -> Non
     s.round_end[engine] = min(s.round_end[engine], now)
 
 
-def move_request(p: Program, s: State, item: int, now: int, return_ns: int) -> None:
+def move_request(p: Program, s: ServingState, item: int, now: int, return_ns: int) -> None:
     """Remove a request from an engine: it returns to the router or is lost."""
     s.load[s.replica[item]] -= 1
     s.counters[REDONE] += min(s.computed[item], s.tokens[item])
@@ -185,7 +185,7 @@ def move_request(p: Program, s: State, item: int, now: int, return_ns: int) -> N
     push_arrival(s, item, return_ns)
 
 
-def end_client_request(p: Program, s: State, item: int, now: int) -> None:
+def end_client_request(p: Program, s: ServingState, item: int, now: int) -> None:
     """A client finished a request: it sends follow-ups and requests it held back."""
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
@@ -198,7 +198,7 @@ def end_client_request(p: Program, s: State, item: int, now: int) -> None:
         push_arrival(s, waiting_item, now)
 
 
-def end_replica_request(p: Program, s: State, replica: int, now: int) -> None:
+def end_replica_request(p: Program, s: ServingState, replica: int, now: int) -> None:
     """A replica finished a request; a draining engine without requests becomes absent."""
     s.load[replica] -= 1
     if s.up[replica] != DRAINING:
@@ -209,7 +209,7 @@ def end_replica_request(p: Program, s: State, replica: int, now: int) -> None:
         s.counters[CHANGE] = now
 
 
-def count_requests(p: Program, s: State, engine: int) -> int:
+def count_requests(p: Program, s: ServingState, engine: int) -> int:
     """Number of requests of an engine."""
     count = 0
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
@@ -217,7 +217,7 @@ def count_requests(p: Program, s: State, engine: int) -> int:
     return count
 
 
-def target_engines(p: Program, s: State, present: int) -> int:
+def target_engines(p: Program, s: ServingState, present: int) -> int:
     """Number of engines that the autoscaler wants."""
     amount = 0
     item = s.counters[PARKED_HEAD]
@@ -236,7 +236,7 @@ def target_engines(p: Program, s: State, present: int) -> int:
     return min(max((amount * 1_000_000 + target - 1) // target, p.fleet_knobs[LEAST]), p.fleet_knobs[MOST])
 
 
-def scale_engines(p: Program, s: State, now: int) -> None:
+def scale_engines(p: Program, s: ServingState, now: int) -> None:
     """Start or remove engines."""
     present = 0
     engine = 0
@@ -264,7 +264,7 @@ def scale_engines(p: Program, s: State, now: int) -> None:
     s.counters[LOW_SINCE] = -1
 
 
-def remove_engine(p: Program, s: State, now: int) -> None:
+def remove_engine(p: Program, s: ServingState, now: int) -> None:
     """Remove an engine: one that does not serve yet, else the one with fewest requests, the last among equals."""
     best = -1
     engine = 0
@@ -277,6 +277,6 @@ def remove_engine(p: Program, s: State, now: int) -> None:
     set_engine_state(p, s, best, ABSENT if idle else DRAINING, now)
 
 
-def removal_rank(p: Program, s: State, engine: int) -> int:
+def removal_rank(p: Program, s: ServingState, engine: int) -> int:
     """Sort key for removal: the lowest goes first."""
     return count_requests(p, s, engine) if s.up[engine] == SERVING else -1

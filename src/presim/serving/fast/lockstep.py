@@ -22,11 +22,13 @@ from presim.serving.fast.serving_state import (
     STEPS,
     UPDATE,
     Program,
-    State,
+    ServingState,
 )
 
 
-def take_part(p: Program, s: State, replica: int, now: int, ready: int, rank_ns: int, tokens: int) -> tuple[int, int]:
+def take_part(
+    p: Program, s: ServingState, replica: int, now: int, ready: int, rank_ns: int, tokens: int
+) -> tuple[int, int]:
     """Add a rank's step to a round; returns its start and end as known so far."""
     group = p.knobs[replica * KNOBS + GROUP]
     begun = s.round[group]
@@ -56,7 +58,7 @@ def own_ns(p: Program, replica: int, ns: int, launch: int, tokens: int) -> int:
     return max(ns, launch - int(p.shared_ns[p.shared_first[cost] + tokens]))
 
 
-def shared_ns(p: Program, s: State, group: int) -> int:
+def shared_ns(p: Program, s: ServingState, group: int) -> int:
     """Time of the experts for the tokens of all ranks."""
     cost = p.knobs[group * KNOBS + COST]
     members = p.knobs[group * KNOBS + MEMBERS]
@@ -66,7 +68,7 @@ def shared_ns(p: Program, s: State, group: int) -> int:
     return int(p.shared_ns[p.shared_first[cost] + tokens_per_rank])
 
 
-def postpone_round(p: Program, s: State, joined: int, group: int) -> None:
+def postpone_round(p: Program, s: ServingState, joined: int, group: int) -> None:
     """Update start and end of the round for the ranks that joined earlier."""
     for replica in range(group, group + p.knobs[group * KNOBS + MEMBERS]):
         if replica == joined or s.round_of[replica] != s.round[group]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.serving_state import KNOBS, MAX_LORAS, Program, State
+from presim.serving.fast.serving_state import KNOBS, MAX_LORAS, Program, ServingState
 
 
-def gather_loras(p: Program, s: State, replica: int) -> None:
+def gather_loras(p: Program, s: ServingState, replica: int) -> None:
     """Note the adapters of all running requests."""
     s.n_loras[replica] = 0
     if p.knobs[replica * KNOBS + MAX_LORAS] == 0:
@@ -15,7 +15,7 @@ def gather_loras(p: Program, s: State, replica: int) -> None:
         note_lora(p, s, replica, s.running[row_index])
 
 
-def note_lora(p: Program, s: State, replica: int, item: int) -> None:
+def note_lora(p: Program, s: ServingState, replica: int, item: int) -> None:
     """Note a running request's adapter."""
     if p.adapter[item] == 0 or p.knobs[replica * KNOBS + MAX_LORAS] == 0 or has_lora(p, s, replica, item):
         return
@@ -23,7 +23,7 @@ def note_lora(p: Program, s: State, replica: int, item: int) -> None:
     s.n_loras[replica] += 1
 
 
-def has_lora(p: Program, s: State, replica: int, item: int) -> bool:
+def has_lora(p: Program, s: ServingState, replica: int, item: int) -> bool:
     """Whether a request's adapter is among those of the running requests."""
     for lora_index in range(p.lora_base[replica], p.lora_base[replica] + s.n_loras[replica]):
         if s.loras[lora_index] == p.adapter[item]:
@@ -31,7 +31,7 @@ def has_lora(p: Program, s: State, replica: int, item: int) -> bool:
     return False
 
 
-def takes_lora(p: Program, s: State, replica: int, item: int) -> bool:
+def takes_lora(p: Program, s: ServingState, replica: int, item: int) -> bool:
     """Whether a waiting request's adapter may join; else others go first, and it keeps its place."""
     max_loras = p.knobs[replica * KNOBS + MAX_LORAS]
     return p.adapter[item] == 0 or max_loras == 0 or s.n_loras[replica] < max_loras or has_lora(p, s, replica, item)

@@ -18,12 +18,12 @@ from presim.serving.fast.serving_state import (
     SGLANG,
     VLLM,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.windows import free_apart
 
 
-def update(p: Program, s: State, replica: int, slot: int) -> int:
+def update(p: Program, s: ServingState, replica: int, slot: int) -> int:
     """Process a batch's output; returns the number of ended requests, which are moved to the front of the batch."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     ended = 0
@@ -62,7 +62,7 @@ def count_accepted(item: int, have: int, drafted: int, likely: int) -> int:
     return count
 
 
-def take_tokens(p: Program, s: State, replica: int, item: int, batch_index: int, is_stale: int) -> int:
+def take_tokens(p: Program, s: ServingState, replica: int, item: int, batch_index: int, is_stale: int) -> int:
     """Append a step's token and those drafted that are accepted; returns 1 where its last one was among them."""
     limit = min(final_tokens(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
     sampled = s.batch_samples[batch_index]
@@ -94,7 +94,7 @@ def take_tokens(p: Program, s: State, replica: int, item: int, batch_index: int,
     return 1
 
 
-def insert_sglang(p: Program, s: State, item: int, prompts: int) -> None:
+def insert_sglang(p: Program, s: ServingState, item: int, prompts: int) -> None:
     """Cache a prompt that is computed, or all of a request that ended, whose blocks are freed."""
     ended = s.status[item] == FINISHED
     if ended or prompts:
@@ -103,7 +103,7 @@ def insert_sglang(p: Program, s: State, item: int, prompts: int) -> None:
         release(p, s, item)
 
 
-def compact(p: Program, s: State, replica: int) -> None:
+def compact(p: Program, s: ServingState, replica: int) -> None:
     """Remove ended requests from the running ones."""
     first = p.row_base[replica]
     num_running = 0

@@ -26,13 +26,13 @@ from presim.serving.fast.serving_state import (
     SCHEDULER,
     SGLANG,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.sglang import schedule_sglang
 from presim.serving.fast.windows import extend_apart, free_passed_apart, pages_apart
 
 
-def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
+def schedule(p: Program, s: ServingState, replica: int, slot: int, now: int) -> int:
     """Schedule the batch of a step into a slot; returns the number of preempted requests."""
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
@@ -46,7 +46,7 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
     return preempted
 
 
-def polls_now(p: Program, s: State, replica: int) -> bool:
+def polls_now(p: Program, s: ServingState, replica: int) -> bool:
     """Whether this step polls for new requests: always in vLLM.
 
     An interval is SGLang's, and applies here to engines whose other decisions are taken as vLLM's.
@@ -61,13 +61,13 @@ def polls_now(p: Program, s: State, replica: int) -> bool:
     return True
 
 
-def chunk_limit(p: Program, s: State, replica: int) -> int:
+def chunk_limit(p: Program, s: ServingState, replica: int) -> int:
     """Largest chunk of one prompt in a step, in tokens; 0: no separate limit."""
     is_alone = s.n_running[replica] + s.waiting[replica] <= 1
     return 0 if is_alone else p.knobs[replica * KNOBS + LONG]
 
 
-def victim_of(p: Program, s: State, replica: int) -> int:
+def victim_of(p: Program, s: ServingState, replica: int) -> int:
     """Index of the running request to preempt."""
     last = s.n_running[replica] - 1
     if p.knobs[replica * KNOBS + BY_PRIORITY] == 0:
@@ -80,7 +80,7 @@ def victim_of(p: Program, s: State, replica: int) -> int:
     return worst
 
 
-def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, max_chunk: int) -> int:
+def new_tokens(p: Program, s: ServingState, replica: int, item: int, budget: int, max_chunk: int) -> int:
     """Tokens to schedule for a running request in this step."""
     knob = replica * KNOBS
     if s.placeholders[item] > 0 and s.computed[item] + 2 - s.placeholders[item] >= final_tokens(p, s, replica, item):
@@ -95,7 +95,7 @@ def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, max_c
     return min(tokens, budget, p.knobs[knob + MAX_LEN] - s.computed[item] - 1)
 
 
-def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int, int]:
+def schedule_running(p: Program, s: ServingState, replica: int, slot: int) -> tuple[int, int]:
     """Schedule running requests; returns the remaining budget and the number of preemptions."""
     budget = p.knobs[replica * KNOBS + BUDGET]
     first = p.row_base[replica]

@@ -17,14 +17,14 @@ from presim.serving.fast.serving_state import (
     KNOBS,
     SEGMENT,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.tiers import demote, empty_tiers
 
 _STREAM = 1 << 20  # most blocks of a stream or segment
 
 
-def key_of(p: Program, s: State, item: int, block: int) -> int:
+def key_of(p: Program, s: ServingState, item: int, block: int) -> int:
     """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
     knob = s.replica[item] * KNOBS
     size = p.fleet_knobs[SEGMENT]
@@ -35,19 +35,19 @@ def key_of(p: Program, s: State, item: int, block: int) -> int:
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
 
 
-def hash_index_of(p: Program, s: State, replica: int, key: int) -> int:
+def hash_index_of(p: Program, s: ServingState, replica: int, key: int) -> int:
     """Position of a key in the hash table, or the empty position where it belongs."""
     first = p.hash_base[replica]
     return find_place(s.hash_key, first, p.hash_base[replica + 1] - first - 1, key)
 
 
-def find_block(p: Program, s: State, replica: int, key: int) -> int:
+def find_block(p: Program, s: ServingState, replica: int, key: int) -> int:
     """A cached block with this content, or -1."""
     hash_index = hash_index_of(p, s, replica, key)
     return s.hash_block[hash_index] if s.hash_key[hash_index] == key else -1
 
 
-def cache_block(p: Program, s: State, replica: int, key: int, block: int) -> None:
+def cache_block(p: Program, s: ServingState, replica: int, key: int, block: int) -> None:
     """Add a block to the cache."""
     s.hash[block] = key
     s.twin[block] = -1
@@ -62,7 +62,7 @@ def cache_block(p: Program, s: State, replica: int, key: int, block: int) -> Non
     s.twin[other] = block
 
 
-def uncache(p: Program, s: State, replica: int, block: int) -> None:
+def uncache(p: Program, s: ServingState, replica: int, block: int) -> None:
     """Remove a block from the cache."""
     hash_index = hash_index_of(p, s, replica, s.hash[block])
     s.hash[block] = 0
@@ -78,7 +78,7 @@ def uncache(p: Program, s: State, replica: int, block: int) -> None:
         drop_place(s.hash_key, s.hash_block, first, p.hash_base[replica + 1] - first - 1, hash_index)
 
 
-def take_free_block(p: Program, s: State, replica: int) -> int:
+def take_free_block(p: Program, s: ServingState, replica: int) -> int:
     """Take the first free block and remove it from the cache."""
     sentinel = p.base[replica]
     block = s.free_next[sentinel]
@@ -93,7 +93,7 @@ def take_free_block(p: Program, s: State, replica: int) -> int:
     return block
 
 
-def touch(s: State, replica: int, block: int) -> None:
+def touch(s: ServingState, replica: int, block: int) -> None:
     """Count one more user of a cached block."""
     if s.refs[block] == 0:
         _unlink(s, block)
@@ -101,12 +101,12 @@ def touch(s: State, replica: int, block: int) -> None:
     s.refs[block] += 1
 
 
-def _unlink(s: State, block: int) -> None:
+def _unlink(s: ServingState, block: int) -> None:
     s.free_next[s.free_prev[block]] = s.free_next[block]
     s.free_prev[s.free_next[block]] = s.free_prev[block]
 
 
-def release(p: Program, s: State, item: int) -> None:
+def release(p: Program, s: ServingState, item: int) -> None:
     """Free all blocks of a request, the last one first."""
     replica = s.replica[item]
     row = s.row[item]
@@ -137,7 +137,7 @@ def release(p: Program, s: State, item: int) -> None:
     s.n_rows[replica] += 1
 
 
-def extend(p: Program, s: State, item: int, blocks: int) -> None:
+def extend(p: Program, s: ServingState, item: int, blocks: int) -> None:
     """Allocate blocks for a request until it has ``blocks``."""
     row = s.row[item] * p.row_blocks[0]
     while s.blocks[item] < blocks:
@@ -145,7 +145,7 @@ def extend(p: Program, s: State, item: int, blocks: int) -> None:
         s.blocks[item] += 1
 
 
-def cache_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
+def cache_full_blocks(p: Program, s: ServingState, item: int, tokens: int) -> None:
     """Cache a request's full blocks up to ``tokens`` tokens."""
     knob = s.replica[item] * KNOBS
     if p.knobs[knob + CACHING] == 0:
@@ -158,7 +158,7 @@ def cache_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
         s.cached[item] += 1
 
 
-def share_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
+def share_full_blocks(p: Program, s: ServingState, item: int, tokens: int) -> None:
     """Cache a request's full blocks up to ``tokens`` tokens; for one that is cached already, take that, free the own.
 
     SGLang's `RadixCache.cache_unfinished_req` does so, where vLLM keeps both.
@@ -183,7 +183,7 @@ def share_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
         s.cached[item] += 1
 
 
-def free_last(p: Program, s: State, replica: int, block: int) -> None:
+def free_last(p: Program, s: ServingState, replica: int, block: int) -> None:
     """Free a block whose content stays until all that are free now are taken."""
     back = p.base[replica + 1] - 1
     before = s.free_prev[back]
@@ -195,7 +195,7 @@ def free_last(p: Program, s: State, replica: int, block: int) -> None:
     s.n_free[replica] += 1
 
 
-def free_first(p: Program, s: State, replica: int, block: int) -> None:
+def free_first(p: Program, s: ServingState, replica: int, block: int) -> None:
     """Free a block without content."""
     front = p.base[replica]
     after = s.free_next[front]
@@ -207,7 +207,7 @@ def free_first(p: Program, s: State, replica: int, block: int) -> None:
     s.n_free[replica] += 1
 
 
-def hit_blocks(p: Program, s: State, item: int, replica: int, max_blocks: int) -> int:
+def hit_blocks(p: Program, s: ServingState, item: int, replica: int, max_blocks: int) -> int:
     """Number of leading blocks of a request in a replica's cache."""
     count = 0
     while count < max_blocks and find_block(p, s, replica, key_of(p, s, item, count)) >= 0:
@@ -215,7 +215,7 @@ def hit_blocks(p: Program, s: State, item: int, replica: int, max_blocks: int) -
     return count
 
 
-def clear(p: Program, s: State, replica: int) -> None:
+def clear(p: Program, s: ServingState, replica: int) -> None:
     """Reset the pool: all blocks and rows free, nothing cached."""
     front = p.base[replica]
     back = p.base[replica + 1] - 1

@@ -11,17 +11,17 @@ from presim.serving.fast.serving_state import (
     PREEMPTED,
     ROLE,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.windows import free_apart
 
 
-def enqueue(p: Program, s: State, item: int) -> None:
+def enqueue(p: Program, s: ServingState, item: int) -> None:
     """Put a request into its replica's queue: a new one at the end, one with blocks brought back at the front."""
     insert(p, s, item, 1 if s.loaded[item] > 0 and p.knobs[s.replica[item] * KNOBS + ROLE] != DECODE else 0)
 
 
-def insert(p: Program, s: State, item: int, first: int) -> None:
+def insert(p: Program, s: ServingState, item: int, first: int) -> None:
     """Put a request into its queue: at the front or the end, or by its rank where the policy is priority."""
     replica = s.replica[item]
     previous = -1 if first else s.tail[replica]
@@ -43,7 +43,7 @@ def insert(p: Program, s: State, item: int, first: int) -> None:
     s.waiting[replica] += 1
 
 
-def dequeue(s: State, item: int) -> None:
+def dequeue(s: ServingState, item: int) -> None:
     """Take a request out of its queue."""
     replica = s.replica[item]
     previous = s.before[item]
@@ -59,7 +59,7 @@ def dequeue(s: State, item: int) -> None:
     s.waiting[replica] -= 1
 
 
-def preempt(p: Program, s: State, item: int, first: int) -> None:
+def preempt(p: Program, s: ServingState, item: int, first: int) -> None:
     """Free a running request's blocks; it is computed again later. ``first``: it goes to the front of the queue."""
     free_apart(p, s, item, 0)
     release(p, s, item)
@@ -71,7 +71,7 @@ def preempt(p: Program, s: State, item: int, first: int) -> None:
     insert(p, s, item, first)
 
 
-def blocks_for(p: Program, s: State, item: int, tokens: int) -> int:
+def blocks_for(p: Program, s: ServingState, item: int, tokens: int) -> int:
     """Blocks that hold so many tokens."""
     size = p.knobs[s.replica[item] * KNOBS + BLOCK]
     return (tokens + size - 1) // size

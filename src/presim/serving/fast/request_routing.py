@@ -51,12 +51,12 @@ from presim.serving.fast.serving_state import (
     TURN,
     WAITING,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.windows import reserved_pages_apart
 
 
-def arrive(p: Program, s: State) -> None:
+def arrive(p: Program, s: ServingState) -> None:
     """Process the next arrival: from a client, at an engine, or at a decode replica."""
     now = s.heap_time[0]
     item = pop_arrival(s)
@@ -72,7 +72,7 @@ def arrive(p: Program, s: State) -> None:
         dispatch(p, s, item, now)
 
 
-def admit_to_router(p: Program, s: State, item: int, now: int) -> bool:
+def admit_to_router(p: Program, s: ServingState, item: int, now: int) -> bool:
     """Whether a client may send a request now; otherwise it is held back."""
     if 0 < p.fleet_knobs[CONCURRENCY] <= s.counters[IN_FLIGHT]:
         append_to_list(s, HELD_HEAD, HELD_TAIL, item)
@@ -82,7 +82,7 @@ def admit_to_router(p: Program, s: State, item: int, now: int) -> bool:
     return True
 
 
-def dispatch(p: Program, s: State, item: int, now: int) -> None:
+def dispatch(p: Program, s: ServingState, item: int, now: int) -> None:
     """Route a request to a replica."""
     replica = route(p, s, item, now)
     if replica < 0 and p.fleet_knobs[DYNAMIC]:
@@ -105,12 +105,12 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
         join_queue(p, s, item, now)
 
 
-def park(s: State, item: int) -> None:
+def park(s: ServingState, item: int) -> None:
     """Hold a request at the router until a replica serves."""
     append_to_list(s, PARKED_HEAD, PARKED_TAIL, item)
 
 
-def append_to_list(s: State, head: int, tail: int, item: int) -> None:
+def append_to_list(s: ServingState, head: int, tail: int, item: int) -> None:
     """Append a request to the linked list with these head and tail counters."""
     s.next[item] = -1
     if s.counters[head] < 0:
@@ -120,7 +120,7 @@ def append_to_list(s: State, head: int, tail: int, item: int) -> None:
     s.counters[tail] = item
 
 
-def unpark(s: State, now: int) -> None:
+def unpark(s: ServingState, now: int) -> None:
     """Dispatch requests held at the router; those without a replica wait again."""
     item = s.counters[PARKED_HEAD]
     last = s.counters[PARKED_TAIL]
@@ -143,7 +143,7 @@ def fits_replica(p: Program, item: int, replica: int) -> bool:
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
 
 
-def refuse(p: Program, s: State, item: int, now: int) -> None:
+def refuse(p: Program, s: ServingState, item: int, now: int) -> None:
     """Refuse a request that no replica can serve; those that wait for it come as if it had ended."""
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
@@ -151,7 +151,7 @@ def refuse(p: Program, s: State, item: int, now: int) -> None:
     release_followers(p, s, item, now)
 
 
-def join_queue(p: Program, s: State, item: int, now: int) -> None:
+def join_queue(p: Program, s: ServingState, item: int, now: int) -> None:
     """Add a request to its engine's queue and wake an idle engine."""
     replica = s.replica[item]
     if s.up[replica] != SERVING and s.up[replica] != DRAINING:  # stopped while the request was on its way
@@ -172,20 +172,20 @@ def join_queue(p: Program, s: State, item: int, now: int) -> None:
     wake_engine(s, replica, now)
 
 
-def wake_engine(s: State, replica: int, now: int) -> None:
+def wake_engine(s: ServingState, replica: int, now: int) -> None:
     """Have an engine that is idle schedule."""
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
         s.wake[replica] = max(now, s.clock[replica])
 
 
-def draw(s: State, below: int) -> int:
+def draw(s: ServingState, below: int) -> int:
     """A pseudo-random number below ``below`` (linear congruential generator: Knuth's MMIX, upper half)."""
     s.counters[DRAWN] = (s.counters[DRAWN] * 1103515245 + 12345) & 0x7FFFFFFF
     return ((s.counters[DRAWN] >> 8) * below) >> 23
 
 
-def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
+def serves(p: Program, s: ServingState, replica: int, now: int, decodes: int) -> bool:
     """Whether a replica is up and serves this kind of request."""
     if s.up[replica] != SERVING:
         return False
@@ -195,7 +195,7 @@ def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
     return fits and p.knobs[knob + BORN] <= now < p.knobs[knob + GONE]
 
 
-def least_loaded(p: Program, s: State, now: int, decodes: int) -> int:
+def least_loaded(p: Program, s: ServingState, now: int, decodes: int) -> int:
     """The replica with the fewest requests, the first among equals."""
     best = -1
     for replica in range(p.fleet_knobs[REPLICAS]):
@@ -204,7 +204,7 @@ def least_loaded(p: Program, s: State, now: int, decodes: int) -> int:
     return best
 
 
-def next_serving(p: Program, s: State, start: int, now: int) -> int:
+def next_serving(p: Program, s: ServingState, start: int, now: int) -> int:
     """The first replica from a place on, round and round, that serves; -1: none does."""
     replicas = p.fleet_knobs[REPLICAS]
     for step in range(replicas):
@@ -214,7 +214,7 @@ def next_serving(p: Program, s: State, start: int, now: int) -> int:
     return -1
 
 
-def route(p: Program, s: State, item: int, now: int) -> int:
+def route(p: Program, s: ServingState, item: int, now: int) -> int:
     """The replica for a new request; -1 if none serves."""
     kind = p.fleet_knobs[ROUTER]
     replicas = p.fleet_knobs[REPLICAS]
@@ -236,7 +236,7 @@ def route(p: Program, s: State, item: int, now: int) -> int:
     return replica
 
 
-def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
+def longest_prefix(p: Program, s: ServingState, item: int, now: int) -> int:
     """The replica that caches most of the prompt, unless it is far more loaded than the least loaded one."""
     best = least_loaded(p, s, now, 0)
     if best < 0:
@@ -253,7 +253,7 @@ def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
     return best
 
 
-def transfer(p: Program, s: State, item: int, now: int) -> None:
+def transfer(p: Program, s: ServingState, item: int, now: int) -> None:
     """Transfer a prompt's keys and values; each end handles one transfer at a time, first come, first served."""
     source = s.replica[item]
     target = least_loaded(p, s, now, 1)

@@ -56,7 +56,7 @@ from presim.serving.fast.serving_state import (
     STEPS,
     UPDATE,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.stage_batches import (
     EMPTY_STEP_NS,
@@ -68,7 +68,7 @@ from presim.serving.fast.stage_batches import (
 from presim.serving.fast.step_cost import device_ns, host_ns, launch_ns, mask_ns, sampling_ns
 
 
-def run(p: Program, s: State) -> int:
+def run(p: Program, s: ServingState) -> int:
     """Go on until all requests are finished (returns 0) or a log has no more room (returns 1)."""
     replicas = p.fleet_knobs[REPLICAS]
     room = p.fleet_knobs[LOG_ROWS] - 2
@@ -99,7 +99,7 @@ def run(p: Program, s: State) -> int:
     return 0
 
 
-def run_engine(p: Program, s: State, replica: int) -> None:
+def run_engine(p: Program, s: ServingState, replica: int) -> None:
     """One decision of an engine's core."""
     now = s.wake[replica]
     s.counters[NOW] = now
@@ -125,7 +125,7 @@ def run_engine(p: Program, s: State, replica: int) -> None:
         s.wake[replica] = FOREVER
 
 
-def start_step(p: Program, s: State, replica: int) -> None:
+def start_step(p: Program, s: ServingState, replica: int) -> None:
     """Schedule a batch and hand it to the device."""
     knob = replica * KNOBS
     slot = (s.oldest[replica] + s.n_slots[replica]) % p.knobs[knob + DEPTH]
@@ -166,7 +166,7 @@ def start_step(p: Program, s: State, replica: int) -> None:
     s.log[entry * LOG + LOG_END] = end
 
 
-def make_masks(p: Program, s: State, replica: int, slot: int) -> int:
+def make_masks(p: Program, s: ServingState, replica: int, slot: int) -> int:
     """Make the mask of a batch's grammars on the host, of which sampling waits; returns when the batch ends."""
     slot_index = p.slot_base[replica] + slot
     sampling = sampling_ns(p, s, replica, slot)
@@ -179,7 +179,7 @@ def make_masks(p: Program, s: State, replica: int, slot: int) -> int:
     return end
 
 
-def log_step(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
+def log_step(p: Program, s: ServingState, replica: int, slot: int, entry: int, preempted: int) -> None:
     """Log a step, and its schedule if recorded."""
     log_row = entry * LOG
     count = s.slot_count[p.slot_base[replica] + slot]
@@ -202,7 +202,7 @@ def log_step(p: Program, s: State, replica: int, slot: int, entry: int, preempte
     s.log[log_row + LOG_PREEMPTED] = preempted
 
 
-def finish_oldest(p: Program, s: State, replica: int) -> None:
+def finish_oldest(p: Program, s: ServingState, replica: int) -> None:
     """Wait for the oldest batch, and take its output; an empty one has none."""
     slot = s.oldest[replica]
     slot_index = p.slot_base[replica] + slot
@@ -216,7 +216,7 @@ def finish_oldest(p: Program, s: State, replica: int) -> None:
         s.clock[replica] += EMPTY_STEP_NS
 
 
-def take_output(p: Program, s: State, replica: int, slot: int) -> None:
+def take_output(p: Program, s: ServingState, replica: int, slot: int) -> None:
     """Process a batch's output and deliver its tokens."""
     count = s.slot_count[p.slot_base[replica] + slot]
     update(p, s, replica, slot)
@@ -227,7 +227,7 @@ def take_output(p: Program, s: State, replica: int, slot: int) -> None:
     deliver_tokens(p, s, replica, slot, s.clock[replica] + p.fleet_knobs[OUTPUT_NS])
 
 
-def deliver_tokens(p: Program, s: State, replica: int, slot: int, now: int) -> None:
+def deliver_tokens(p: Program, s: ServingState, replica: int, slot: int, now: int) -> None:
     """Deliver tokens to clients at `now`; finished clients send their next request."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     usual = now - s.emitted[replica]
@@ -253,7 +253,7 @@ def deliver_tokens(p: Program, s: State, replica: int, slot: int, now: int) -> N
     s.emitted[replica] = now
 
 
-def log_gap(s: State, ns: int, times: int) -> None:
+def log_gap(s: ServingState, ns: int, times: int) -> None:
     """Log the time between two tokens."""
     row = s.counters[PAIRS] * 2
     s.gaps[row] = ns
@@ -261,14 +261,14 @@ def log_gap(s: State, ns: int, times: int) -> None:
     s.counters[PAIRS] += 1
 
 
-def hand_over(p: Program, s: State, item: int, now: int) -> None:
+def hand_over(p: Program, s: ServingState, item: int, now: int) -> None:
     """A prefill is done: send its keys and values to a decode replica."""
     source = s.replica[item]
     transfer(p, s, item, now)
     end_replica_request(p, s, source, now)
 
 
-def finish_request(p: Program, s: State, item: int, now: int) -> None:
+def finish_request(p: Program, s: ServingState, item: int, now: int) -> None:
     """A client received the last token of a request."""
     end_client_request(p, s, item, now)
     end_replica_request(p, s, s.replica[item], now)

@@ -198,7 +198,7 @@ LOG_CONTEXT = 11  # context tokens of the step's decodes
 LOG = 12
 
 
-class State(NamedTuple):
+class ServingState(NamedTuple):
     """Arrays that change while the loop runs."""
 
     counters: Column

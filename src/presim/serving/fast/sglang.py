@@ -25,7 +25,7 @@ from presim.serving.fast.serving_state import (
     MAX_LEN,
     MAX_SEQS,
     Program,
-    State,
+    ServingState,
 )
 from presim.serving.fast.sglang_prompts import (
     CONTINUE,
@@ -39,7 +39,7 @@ from presim.serving.fast.sglang_prompts import (
 )
 
 
-def schedule_sglang(p: Program, s: State, replica: int, slot: int, now: int) -> int:
+def schedule_sglang(p: Program, s: ServingState, replica: int, slot: int, now: int) -> int:
     """Fill the batch of a step; returns the number of retracted requests."""
     chunked = chunked_request(p, s, replica)
     if chunked >= 0:  # what is computed of it can be found from now on
@@ -54,7 +54,7 @@ def schedule_sglang(p: Program, s: State, replica: int, slot: int, now: int) -> 
     return fill_with_decodes(p, s, replica, slot)
 
 
-def chunked_request(p: Program, s: State, replica: int) -> int:
+def chunked_request(p: Program, s: ServingState, replica: int) -> int:
     """The request whose prompt is computed in chunks, the last one of the running; -1: none."""
     if s.n_running[replica] == 0:
         return -1
@@ -62,7 +62,7 @@ def chunked_request(p: Program, s: State, replica: int) -> int:
     return item if s.decodes[item] == 0 else -1
 
 
-def poll(p: Program, s: State, replica: int, now: int) -> None:
+def poll(p: Program, s: ServingState, replica: int, now: int) -> None:
     """Look at arrivals at SGLang's `scheduler_recv_interval` (scheduler_components/recv_skipper.py)."""
     s.unheard[replica] += 1
     if s.n_running[replica] == 0 or s.unheard[replica] >= p.knobs[replica * KNOBS + LISTEN]:
@@ -70,7 +70,7 @@ def poll(p: Program, s: State, replica: int, now: int) -> None:
         s.unheard[replica] = 0
 
 
-def fill_with_prompts(p: Program, s: State, replica: int, slot: int, chunked: int, now: int) -> int:
+def fill_with_prompts(p: Program, s: ServingState, replica: int, slot: int, chunked: int, now: int) -> int:
     """Admit those that wait; returns the number of prompts in the batch."""
     running = s.n_running[replica] - (1 if chunked >= 0 else 0)
     if running == 0:
@@ -114,7 +114,7 @@ def fill_with_prompts(p: Program, s: State, replica: int, slot: int, chunked: in
     return s.slot_count[slot_index]
 
 
-def cached_blocks(p: Program, s: State, replica: int, item: int, now: int) -> int:
+def cached_blocks(p: Program, s: ServingState, replica: int, item: int, now: int) -> int:
     """Leading blocks of a request in the cache; -1: it waits for others from host memory or disk."""
     knob = replica * KNOBS
     tiered = p.knobs[knob + HOST_BLOCKS] + p.knobs[knob + DISK_BLOCKS] > 0
@@ -125,7 +125,7 @@ def cached_blocks(p: Program, s: State, replica: int, item: int, now: int) -> in
     return -1 if tiered and s.loaded[item] == 0 and bring_blocks(p, s, item, hit, max_blocks, now) else hit
 
 
-def fill_with_decodes(p: Program, s: State, replica: int, slot: int) -> int:
+def fill_with_decodes(p: Program, s: ServingState, replica: int, slot: int) -> int:
     """A token for each running request that gets another; returns the number of those retracted for lack of memory."""
     first = p.row_base[replica]
     finishing = 0
@@ -155,26 +155,26 @@ def fill_with_decodes(p: Program, s: State, replica: int, slot: int) -> int:
     return retracted
 
 
-def is_finishing(p: Program, s: State, replica: int, item: int) -> int:
+def is_finishing(p: Program, s: ServingState, replica: int, item: int) -> int:
     """1: its last token is in flight."""
     return 1 if s.placeholders[item] > 0 and remaining_output(p, s, replica, item) <= 1 else 0
 
 
-def decode_tokens(p: Program, s: State, replica: int, item: int) -> int:
+def decode_tokens(p: Program, s: ServingState, replica: int, item: int) -> int:
     """Tokens of a decode in a step: its last one, and those drafted."""
     knob = replica * KNOBS
     tokens = s.tokens[item] + s.placeholders[item] - s.computed[item] + p.knobs[knob + DRAFT]
     return max(min(tokens, p.knobs[knob + MAX_LEN] - s.computed[item] - 1), 1)
 
 
-def decode_blocks(p: Program, s: State, replica: int, item: int) -> int:
+def decode_blocks(p: Program, s: ServingState, replica: int, item: int) -> int:
     """Blocks of a request with the tokens of its next decode."""
     knob = replica * KNOBS
     tokens = s.computed[item] + decode_tokens(p, s, replica, item) + p.knobs[knob + LOOKAHEAD]
     return blocks_for(p, s, item, min(tokens, p.knobs[knob + MAX_LEN]))
 
 
-def missing_blocks(p: Program, s: State, replica: int) -> int:
+def missing_blocks(p: Program, s: ServingState, replica: int) -> int:
     """Blocks that the next decodes need."""
     first = p.row_base[replica]
     count = 0
@@ -185,7 +185,7 @@ def missing_blocks(p: Program, s: State, replica: int) -> int:
     return count
 
 
-def retract_request(p: Program, s: State, replica: int) -> None:
+def retract_request(p: Program, s: ServingState, replica: int) -> None:
     """Send a request back to the queue: with the fewest output tokens, then the longest prompt, then the last."""
     first = p.row_base[replica]
     last = first + s.n_running[replica] - 1
@@ -200,13 +200,13 @@ def retract_request(p: Program, s: State, replica: int) -> None:
     preempt(p, s, item, 0)
 
 
-def is_retracted_later(p: Program, s: State, item: int, other: int) -> bool:
+def is_retracted_later(p: Program, s: ServingState, item: int, other: int) -> bool:
     """Whether a request is retracted later than another: it has more output tokens, or as many and a shorter prompt."""
     extra_tokens = (s.tokens[item] - p.prompt[item]) - (s.tokens[other] - p.prompt[other])
     return extra_tokens > 0 or (extra_tokens == 0 and p.prompt[item] < p.prompt[other])
 
 
-def sort_running(p: Program, s: State, replica: int) -> None:
+def sort_running(p: Program, s: ServingState, replica: int) -> None:
     """Running requests stand in the order in which they would be retracted last."""
     first = p.row_base[replica]
     for end in range(first + 1, first + s.n_running[replica]):

@@ -29,7 +29,7 @@ from presim.serving.fast.serving_state import (
     TOTAL,
     WAITING,
     Program,
-    State,
+    ServingState,
 )
 
 CONTINUE = 0  # AddReqResult
@@ -39,7 +39,7 @@ CLIP = 4096  # CLIP_MAX_NEW_TOKENS
 _RESERVE = 1  # IGNORE_EOS_RESERVE_TOKENS
 
 
-def begin_pass(p: Program, s: State, replica: int, running: int) -> None:
+def begin_pass(p: Program, s: ServingState, replica: int, running: int) -> None:
     """Start a pass with the reservations of the first ``running`` requests."""
     spent_row = replica * SPENT
     total = 0
@@ -52,12 +52,12 @@ def begin_pass(p: Program, s: State, replica: int, running: int) -> None:
     s.spent[spent_row + STATES] = -1
 
 
-def remaining_output(p: Program, s: State, replica: int, item: int) -> int:
+def remaining_output(p: Program, s: ServingState, replica: int, item: int) -> int:
     """Output tokens that a request still gets."""
     return min(final_tokens(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - s.tokens[item]
 
 
-def requested_output(p: Program, s: State, replica: int, item: int) -> int:
+def requested_output(p: Program, s: ServingState, replica: int, item: int) -> int:
     """Output tokens that a request asks for."""
     return min(final_tokens(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - p.prompt[item]
 
@@ -68,12 +68,12 @@ def round_to_pages(p: Program, replica: int, tokens: int) -> int:
     return (tokens + size - 1) // size * size
 
 
-def unreserved_tokens(p: Program, s: State, replica: int, which: int, evictable: int) -> int:
+def unreserved_tokens(p: Program, s: ServingState, replica: int, which: int, evictable: int) -> int:
     """Tokens of free pages, less ``evictable`` of them, beyond those reserved."""
     return (s.n_free[replica] - evictable) * p.knobs[replica * KNOBS + BLOCK] - s.spent[replica * SPENT + which]
 
 
-def charge(p: Program, s: State, replica: int, tokens: int, loaded: int, output: int) -> None:
+def charge(p: Program, s: ServingState, replica: int, tokens: int, loaded: int, output: int) -> None:
     """Reserve for an admitted request; ``loaded``: tokens that are not computed, but need pages as well."""
     spent_row = replica * SPENT
     pages = round_to_pages(p, replica, tokens)
@@ -84,7 +84,7 @@ def charge(p: Program, s: State, replica: int, tokens: int, loaded: int, output:
     s.spent[spent_row + CHUNK] -= pages
 
 
-def pass_outcome(p: Program, s: State, replica: int) -> int:
+def pass_outcome(p: Program, s: ServingState, replica: int) -> int:
     """Whether the pass goes on."""
     if min(unreserved_tokens(p, s, replica, TOTAL, 0), unreserved_tokens(p, s, replica, CURRENT, 0)) <= 0:
         return NO_TOKEN
@@ -92,7 +92,7 @@ def pass_outcome(p: Program, s: State, replica: int) -> int:
     return OTHER if min(s.spent[spent_row + INPUT], s.spent[spent_row + CHUNK]) <= 0 else CONTINUE
 
 
-def add_next_chunk(p: Program, s: State, replica: int, slot: int, item: int) -> None:
+def add_next_chunk(p: Program, s: ServingState, replica: int, slot: int, item: int) -> None:
     """The next chunk of a prompt that was cut."""
     tokens = s.tokens[item] - s.computed[item]
     room = min(s.spent[replica * SPENT + CHUNK], unreserved_tokens(p, s, replica, TOTAL, 0))
@@ -103,7 +103,9 @@ def add_next_chunk(p: Program, s: State, replica: int, slot: int, item: int) -> 
     charge(p, s, replica, min(tokens, room), 0, output)
 
 
-def admit_sglang(p: Program, s: State, replica: int, slot: int, item: int, hit: int, running: int, now: int) -> int:
+def admit_sglang(
+    p: Program, s: ServingState, replica: int, slot: int, item: int, hit: int, running: int, now: int
+) -> int:
     """Admit a waiting request if it fits; returns whether the pass goes on."""
     computed = known_tokens(p, s, item, hit)
     extend = s.tokens[item] - computed
@@ -134,7 +136,7 @@ def admit_sglang(p: Program, s: State, replica: int, slot: int, item: int, hit: 
 
 
 def admit_to_batch(
-    p: Program, s: State, replica: int, slot: int, item: int, hit: int, computed: int, tokens: int, now: int
+    p: Program, s: ServingState, replica: int, slot: int, item: int, hit: int, computed: int, tokens: int, now: int
 ) -> None:
     """Take a request from the queue into the batch, with the cached blocks of its prompt."""
     s.n_rows[replica] -= 1
@@ -160,7 +162,7 @@ def admit_to_batch(
     add_to_batch(p, s, replica, slot, item, tokens, 0)
 
 
-def memory_lasts(p: Program, s: State, replica: int, slot: int, item: int, extend: int, running: int) -> bool:
+def memory_lasts(p: Program, s: ServingState, replica: int, slot: int, item: int, extend: int, running: int) -> bool:
     """Whether memory lasts until each running request ends, if this one joins."""
     need = round_to_pages(p, replica, extend) + p.knobs[replica * KNOBS + BLOCK]
     now_free = unreserved_tokens(p, s, replica, CURRENT, 0)
@@ -178,7 +180,7 @@ def memory_lasts(p: Program, s: State, replica: int, slot: int, item: int, exten
     return True
 
 
-def list_ends(p: Program, s: State, replica: int, slot: int, item: int, running: int) -> None:
+def list_ends(p: Program, s: ServingState, replica: int, slot: int, item: int, running: int) -> None:
     """List what running and admitted requests have left and hold, by when they end, with one more request."""
     first = p.row_base[replica]
     count_index = replica * SPENT + STATES
@@ -198,7 +200,7 @@ def list_ends(p: Program, s: State, replica: int, slot: int, item: int, running:
         insert_in_order(p, s, replica, s.batch_item[row])
 
 
-def insert_in_order(p: Program, s: State, replica: int, item: int) -> None:
+def insert_in_order(p: Program, s: ServingState, replica: int, item: int) -> None:
     """List a request behind those that end no later."""
     row_index = p.row_base[replica] + s.spent[replica * SPENT + STATES]
     while row_index > p.row_base[replica] and s.remaining_tokens[row_index - 1] > remaining_output(p, s, replica, item):
@@ -206,7 +208,7 @@ def insert_in_order(p: Program, s: State, replica: int, item: int) -> None:
     insert_end(p, s, replica, item, row_index)
 
 
-def insert_end(p: Program, s: State, replica: int, item: int, row_index: int) -> None:
+def insert_end(p: Program, s: ServingState, replica: int, item: int, row_index: int) -> None:
     """List a request at a place, if it gets more tokens."""
     remaining_tokens = remaining_output(p, s, replica, item)
     if remaining_tokens <= 0:

@@ -17,14 +17,14 @@ from presim.serving.fast.serving_state import (
     MAX_SEQS,
     STAGES,
     Program,
-    State,
+    ServingState,
 )
 
 STAGES_AT_MOST = 64
 EMPTY_STEP_NS = 1_000_000  # `time.sleep(0.001)` of vLLM's `_process_engine_step` after a step without tokens
 
 
-def through_stages(p: Program, s: State, replica: int, slot: int, ready: int, ns: int) -> tuple[int, int]:
+def through_stages(p: Program, s: ServingState, replica: int, slot: int, ready: int, ns: int) -> tuple[int, int]:
     """Start and end of a batch that runs for so long on each pipeline stage; each stage launches its own kernels."""
     first_stage = replica * STAGES_AT_MOST
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
@@ -44,7 +44,7 @@ def through_stages(p: Program, s: State, replica: int, slot: int, ready: int, ns
     return start, end
 
 
-def can_schedule_later(p: Program, s: State, replica: int) -> bool:
+def can_schedule_later(p: Program, s: ServingState, replica: int) -> bool:
     """Whether a later call of the scheduler can have a batch: a decode's turn comes, or one in flight comes back."""
     if p.knobs[replica * KNOBS + STAGES] == 1:
         return False  # the oldest batch is waited for at once
@@ -58,12 +58,12 @@ def can_schedule_later(p: Program, s: State, replica: int) -> bool:
     return in_flight > 0
 
 
-def slot_of(p: Program, s: State, replica: int, age: int) -> int:
+def slot_of(p: Program, s: ServingState, replica: int, age: int) -> int:
     """The place of a batch in flight in the columns of batches; ``age``: 0 for the oldest."""
     return p.slot_base[replica] + (s.oldest[replica] + age) % p.knobs[replica * KNOBS + DEPTH]
 
 
-def add_empty_batch(p: Program, s: State, replica: int) -> None:
+def add_empty_batch(p: Program, s: ServingState, replica: int) -> None:
     """Hand over a batch of no request. It comes back behind the batches in flight; the engine sleeps meanwhile."""
     count = s.n_slots[replica]
     end = s.clock[replica]

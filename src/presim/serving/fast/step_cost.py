@@ -21,7 +21,7 @@ from presim.serving.fast.serving_state import (
     MASK_NS,
     MAX_SEQS,
     Program,
-    State,
+    ServingState,
     Table,
 )
 
@@ -40,7 +40,7 @@ def between(table: Table, first: int, row_size: float, column_size: float) -> fl
     return float(2.0 ** (low * (1 - u) + high * u))
 
 
-def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
+def device_ns(p: Program, s: ServingState, replica: int, slot: int, entry: int) -> int:
     """Time of one pipeline stage for a batch; also logs its prompt tokens and its context."""
     knob = replica * KNOBS
     cost = p.knobs[knob + COST]
@@ -80,7 +80,7 @@ def launch_ns(p: Program, replica: int, tokens: int, prompt_tokens: int) -> int:
     return int(p.prompt_launch_ns[table_index] if prompt_tokens > 0 else p.decode_launch_ns[table_index])
 
 
-def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
+def sampling_ns(p: Program, s: ServingState, replica: int, slot: int) -> int:
     """Time of a batch's logits and sampling, the last of its device time."""
     knob = replica * KNOBS
     first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]

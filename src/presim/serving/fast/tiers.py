@@ -17,17 +17,17 @@ from presim.serving.fast.serving_state import (
     KNOBS,
     TIER_NS,
     Program,
-    State,
+    ServingState,
 )
 
 
-def demote(p: Program, s: State, replica: int, key: int) -> None:
+def demote(p: Program, s: ServingState, replica: int, key: int) -> None:
     """Store a block evicted from the GPU."""
     s.counters[DEMOTED] += 1
     keep_block(p, s, replica, 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1, key)
 
 
-def keep_block(p: Program, s: State, replica: int, tier: int, key: int) -> None:
+def keep_block(p: Program, s: ServingState, replica: int, tier: int, key: int) -> None:
     """Store a block in a tier as most recently used; a block evicted from host memory goes to disk, if there is one."""
     out = key
     while out != 0 and tier <= (1 if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 else 0):
@@ -37,7 +37,7 @@ def keep_block(p: Program, s: State, replica: int, tier: int, key: int) -> None:
         s.counters[DISK_LOST] += 1
 
 
-def put_block(p: Program, s: State, unit: int, key: int) -> int:
+def put_block(p: Program, s: ServingState, unit: int, key: int) -> int:
     """Store a block as a tier's most recently used; returns the evicted key, 0 if none."""
     node = node_of(p, s, unit, key)
     out = 0
@@ -67,7 +67,7 @@ def put_block(p: Program, s: State, unit: int, key: int) -> int:
     return out
 
 
-def node_of(p: Program, s: State, unit: int, key: int) -> int:
+def node_of(p: Program, s: ServingState, unit: int, key: int) -> int:
     """Node of a block in a tier; -1 if absent."""
     first = p.tier_hash_base[unit]
     mask = p.tier_hash_base[unit + 1] - first - 1
@@ -75,13 +75,13 @@ def node_of(p: Program, s: State, unit: int, key: int) -> int:
     return s.tier_hash_node[hash_index] if s.tier_hash_key[hash_index] == key else -1
 
 
-def unlink_node(s: State, node: int) -> None:
+def unlink_node(s: ServingState, node: int) -> None:
     """Remove a node from its tier's list."""
     s.tier_next[s.tier_prev[node]] = s.tier_next[node]
     s.tier_prev[s.tier_next[node]] = s.tier_prev[node]
 
 
-def tier_of(p: Program, s: State, replica: int, key: int) -> int:
+def tier_of(p: Program, s: ServingState, replica: int, key: int) -> int:
     """The first tier with a block: 0 host memory, 1 disk, -1 none."""
     if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 and node_of(p, s, 2 * replica, key) >= 0:
         return 0
@@ -97,7 +97,7 @@ def bring_ns(p: Program, replica: int, from_host: int, from_disk: int) -> int:
     return ns + p.knobs[knob + TIER_NS]
 
 
-def empty_tiers(p: Program, s: State, replica: int) -> None:
+def empty_tiers(p: Program, s: ServingState, replica: int) -> None:
     """Empty a replica's tiers."""
     for unit in range(2 * replica, 2 * replica + 2):
         base = p.tier_base[unit]

@@ -24,11 +24,11 @@ from presim.serving.fast.serving_state import (
     SLIDING,
     STATES_KEPT,
     Program,
-    State,
+    ServingState,
 )
 
 
-def pages_apart(p: Program, s: State, item: int, replica: int, tokens: int, settled: int) -> int:
+def pages_apart(p: Program, s: ServingState, item: int, replica: int, tokens: int, settled: int) -> int:
     """Pages of a request in groups without a block table: of ``tokens``, the first ``settled`` of which are computed.
 
     Nothing of them is in flight any more.
@@ -71,7 +71,7 @@ def reserved_pages_apart(p: Program, replica: int, tokens: int, computed: int) -
     return count
 
 
-def extend_apart(p: Program, s: State, item: int, tokens: int, pages: int) -> None:
+def extend_apart(p: Program, s: ServingState, item: int, tokens: int, pages: int) -> None:
     """Take pages until a request has so many, for ``tokens``."""
     replica = s.replica[item]
     s.reach[item] = max(s.reach[item], tokens)
@@ -82,7 +82,7 @@ def extend_apart(p: Program, s: State, item: int, tokens: int, pages: int) -> No
         s.apart_pages[item] += 1
 
 
-def free_passed_apart(p: Program, s: State, item: int) -> None:
+def free_passed_apart(p: Program, s: ServingState, item: int) -> None:
     """Free pages that windows have passed."""
     replica = s.replica[item]
     if p.apart_first[replica] == p.apart_first[replica + 1] or s.apart_pages[item] == 0:
@@ -91,7 +91,7 @@ def free_passed_apart(p: Program, s: State, item: int) -> None:
     free_apart(p, s, item, pages_apart(p, s, item, replica, s.reach[item], settled))
 
 
-def free_apart(p: Program, s: State, item: int, pages: int) -> None:
+def free_apart(p: Program, s: ServingState, item: int, pages: int) -> None:
     """Free pages until a request has at most so many."""
     replica = s.replica[item]
     while s.apart_pages[item] > pages:

@@ -35,7 +35,7 @@ class Spec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class KvGroup:
     """Layers with one block table."""
 
     specs: tuple[Spec, ...]  # of its layers
@@ -81,7 +81,7 @@ def block_tokens_for(layers: Sequence[KvLayer], block_tokens: int) -> int:
     return max(block_tokens, step * math.ceil(state_bytes / (step * attends[0].token_bytes)))
 
 
-def groups(layers: Sequence[KvLayer], block_tokens: int) -> tuple[Group, ...]:
+def groups(layers: Sequence[KvLayer], block_tokens: int) -> tuple[KvGroup, ...]:
     """The groups of a model's layers. ``block_tokens``: of a page, before pages are made equal."""
     if any(layer.page_bytes for layer in layers):
         return _packed(
@@ -92,7 +92,7 @@ def groups(layers: Sequence[KvLayer], block_tokens: int) -> tuple[Group, ...]:
     state_page = block_tokens * attends[0].token_bytes if attends else 0  # states are padded to it
     specs = [_spec(layer, block_tokens, state_page) for layer in every_layer(layers)]
     if len({(spec.kind, spec.window) for spec in map(_type, specs)}) == 1:  # as many pages for every layer
-        return (Group(tuple(specs), tuple(range(len(specs)))),)
+        return (KvGroup(tuple(specs), tuple(range(len(specs)))),)
     return _equal_groups(_equal_pages(specs))
 
 
@@ -127,7 +127,7 @@ def _equal_pages(specs: Sequence[Spec]) -> list[Spec]:
     return equal
 
 
-def _equal_groups(specs: Sequence[Spec]) -> tuple[Group, ...]:
+def _equal_groups(specs: Sequence[Spec]) -> tuple[KvGroup, ...]:
     """Groups of nearly equal size; layers of a kind are dealt out in turn, so that pipeline stages have some of each.
 
     The rarest kind sets the size, unless the commonest has less than 1.5 times as many layers.
@@ -142,11 +142,11 @@ def _equal_groups(specs: Sequence[Spec]) -> tuple[Group, ...]:
         count = -(-len(places) // size)
         for first in range(count):
             layers = tuple(places[first::count])
-            dealt.append(Group((spec,) * len(layers), layers))
+            dealt.append(KvGroup((spec,) * len(layers), layers))
     return tuple(dealt)
 
 
-def _packed(specs: Sequence[Spec]) -> tuple[Group, ...]:
+def _packed(specs: Sequence[Spec]) -> tuple[KvGroup, ...]:
     """Groups of layers that hold the same tokens; those with as many pages of each size are dealt out evenly.
 
     vLLM 0.33, `_get_packed_kv_cache_groups`.
@@ -164,7 +164,7 @@ def _packed(specs: Sequence[Spec]) -> tuple[Group, ...]:
         patterns = list(zip(*sizes.values())) if num_groups > 1 else [tuple(bucket)]
         for first in range(num_groups):
             layers = tuple(sorted(layer for pattern in patterns[first::num_groups] for layer in pattern))
-            packed.append(Group(tuple(specs[layer] for layer in layers), layers))
+            packed.append(KvGroup(tuple(specs[layer] for layer in layers), layers))
     return tuple(packed)
 
 
@@ -188,7 +188,7 @@ def _least_padding(counts: Sequence[int], least: int) -> int:
 class Pool:
     """The pages of an engine."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[KvGroup, ...]
     page_bytes: int  # on the fullest pipeline stage
     in_flight_tokens: int  # of all steps in flight
     resident_states: int  # states of a request at most, in each of their groups

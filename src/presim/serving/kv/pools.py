@@ -14,16 +14,16 @@ from presim.composition.models.description import Model
 from presim.hardware import Gpu
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Apart
-from presim.serving.kv.kv_groups import Group, Pool, Spec, pool
+from presim.serving.kv.kv_groups import KvGroup, Pool, Spec, pool
 from presim.serving.kv.kv_layers import KvLayer, every_layer, kv_layers
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 
 SGLANG_WINDOWS = 0.8  # tokens of layers with a window, of those that all layers keep
 SGLANG_STATES = 0.9  # bytes of states, of those for tokens
 _SGLANG_STATES_EACH = 3  # states that SGLang has room for, of each running request (with its radix cache)
 
 
-def pool_of(model: Model, plan: Plan, gpu: Gpu) -> Pool:
+def pool_of(model: Model, plan: ServingPlan, gpu: Gpu) -> Pool:
     """The pool of the plan's engine, on the fullest pipeline stage."""
     layers = kv_layers(model, plan.cache, gpu.architecture, plan.tp)
     proposes = drafter(model, plan.drafting) if plan.drafting else None
@@ -41,22 +41,22 @@ def pool_of(model: Model, plan: Plan, gpu: Gpu) -> Pool:
     )
 
 
-def _decoding_states(plan: Plan) -> int:
+def _decoding_states(plan: ServingPlan) -> int:
     """States of a sequence that decodes: its own, and one for each drafted token."""
     return 1 + (plan.drafting.tokens if plan.drafting else 0)
 
 
-def _of_tokens(layers: Sequence[KvLayer], plan: Plan) -> Pool:
+def _of_tokens(layers: Sequence[KvLayer], plan: ServingPlan) -> Pool:
     """A pool of tokens in one group; windows count as SGLang makes room for them, or as all tokens."""
     share = SGLANG_WINDOWS if plan.kernels == "sglang" else 1.0
     token_bytes = sum(
         layer.token_bytes * layer.count * (share if layer.kind in ("sliding", "chunked") else 1.0) for layer in layers
     )
     stage_bytes = math.ceil(token_bytes / plan.pp) * plan.block_size
-    return Pool((Group((Spec("full", plan.block_size, stage_bytes),), (0,)),), stage_bytes, 0, 0)
+    return Pool((KvGroup((Spec("full", plan.block_size, stage_bytes),), (0,)),), stage_bytes, 0, 0)
 
 
-def state_bytes(model: Model, plan: Plan, gpu: Gpu, free_bytes: int) -> int:
+def state_bytes(model: Model, plan: ServingPlan, gpu: Gpu, free_bytes: int) -> int:
     """Bytes for states beside the pool, of those free for both; 0 where states are pages of it."""
     layers = kv_layers(model, plan.cache, gpu.architecture, plan.tp)
     of_sequence = -(-sum(layer.state_bytes * layer.count for layer in layers) // plan.pp)
@@ -68,7 +68,7 @@ def state_bytes(model: Model, plan: Plan, gpu: Gpu, free_bytes: int) -> int:
     return plan.max_num_seqs * of_sequence
 
 
-def apart(pages: Pool, plan: Plan) -> tuple[Apart, ...]:
+def apart(pages: Pool, plan: ServingPlan) -> tuple[Apart, ...]:
     """The groups beside the one by which prefixes are found, for the scheduler's loop."""
     anchor = next((group for group in pages.groups if group.spec.keeps_all), pages.groups[0])
     counts: dict[Apart, int] = {}
@@ -79,7 +79,7 @@ def apart(pages: Pool, plan: Plan) -> tuple[Apart, ...]:
     return tuple(dataclasses.replace(alike, groups=count) for alike, count in counts.items())
 
 
-def _apart(spec: Spec, pages: Pool, plan: Plan) -> Apart:
+def _apart(spec: Spec, pages: Pool, plan: ServingPlan) -> Apart:
     flying, size = pages.in_flight_tokens, spec.block_tokens
     if spec.kind == "state":
         return Apart("state", 1, size, _decoding_states(plan), pages.resident_states)
@@ -90,6 +90,6 @@ def _apart(spec: Spec, pages: Pool, plan: Plan) -> Apart:
     return Apart("full", 1, size)
 
 
-def has_states(model: Model, plan: Plan, gpu: Gpu) -> bool:
+def has_states(model: Model, plan: ServingPlan, gpu: Gpu) -> bool:
     """Whether some layers keep a state of each sequence."""
     return any(layer.kind == "state" for layer in every_layer(kv_layers(model, plan.cache, gpu.architecture, plan.tp)))

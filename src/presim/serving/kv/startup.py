@@ -5,11 +5,11 @@ from __future__ import annotations
 from presim.composition.models.description import UNLIMITED, Model
 from presim.errors import InputError
 from presim.serving.kv.kv_groups import Pool
-from presim.serving.serving_plan import AUTO_LENGTH, Plan
+from presim.serving.serving_plan import AUTO_LENGTH, ServingPlan
 from presim.units import GIB
 
 
-def asked_length(model: Model, plan: Plan) -> int:
+def asked_length(model: Model, plan: ServingPlan) -> int:
     """Tokens of the longest sequence that the plan asks for, or that its engine takes by itself, if they fit."""
     if plan.max_model_len is not None and plan.max_model_len != AUTO_LENGTH:
         return plan.max_model_len
@@ -18,7 +18,7 @@ def asked_length(model: Model, plan: Plan) -> int:
     return model.longest
 
 
-def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: bool) -> int:
+def model_length(model: Model, plan: ServingPlan, pages: Pool, blocks: int, *, states: bool) -> int:
     """The longest sequence of the engine, in tokens. ``blocks``: pages of its pool, with the null block.
 
     Raises:
@@ -45,7 +45,7 @@ def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: 
     return length
 
 
-def _too_long(length: int, fits: int, pages: Pool, blocks: int, plan: Plan) -> str:
+def _too_long(length: int, fits: int, pages: Pool, blocks: int, plan: ServingPlan) -> str:
     needed, free = (count * pages.page_bytes / GIB for count in (pages.pages(length), blocks - 1))
     shorter = (
         f"at most {fits:,} tokens fit: give --max-model-len {fits} or auto, or raise --gpu-memory-utilization "

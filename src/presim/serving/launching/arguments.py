@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource
-from presim.serving.serving_plan import AUTO_LENGTH, VLLM_CACHES, Plan, Scheduler
+from presim.serving.serving_plan import AUTO_LENGTH, VLLM_CACHES, Scheduler, ServingPlan
 
 _CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 _VLLM_METHODS = {"mtp": "mtp", "ngram": "ngram"}  # of drafting without another checkpoint
@@ -21,20 +21,20 @@ class Server:
 
     image: str
     command: tuple[str, ...]
-    arguments: Callable[[CheckpointSource, Plan, Role], list[str]]
+    arguments: Callable[[CheckpointSource, ServingPlan, Role], list[str]]
 
 
-def arguments(source: CheckpointSource, plan: Plan, role: Role = "any") -> list[str]:
+def arguments(source: CheckpointSource, plan: ServingPlan, role: Role = "any") -> list[str]:
     """Arguments of the engine's server; omitted where presim and the engine share the default."""
     return SERVERS[plan.decides].arguments(source, plan, role)
 
 
-def command(source: CheckpointSource, plan: Plan, role: Role = "any") -> str:
+def command(source: CheckpointSource, plan: ServingPlan, role: Role = "any") -> str:
     """The command that starts one engine on one machine."""
     return shlex.join([*SERVERS[plan.decides].command, *arguments(source, plan, role)])
 
 
-def _vllm(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
+def _vllm(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:
     words = [source.name, "--tensor-parallel-size", str(plan.tp)]
     words += ["--pipeline-parallel-size", str(plan.pp)] if plan.pp > 1 else []
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
@@ -58,7 +58,7 @@ def _vllm(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
     return words
 
 
-def _sglang(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
+def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:
     ranks = plan.tp * plan.dp
     words = ["--model-path", source.name, "--tp-size", str(ranks)]
     words += ["--attn-dp-size", str(plan.dp)] if plan.dp > 1 else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import Load, Trial, judge
+from presim.serving.deployments.capacity import OfferedLoad, Trial, judge
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.launching.launch_set import ROUTER_PORT, LaunchSet
@@ -31,7 +31,7 @@ class Benchmark:
     figures: dict[str, Any]  # of all requests, keys as in vllm bench serve
 
 
-def benchmark(deployment: Deployment, load: Load, rate: float, in_flight: float) -> Benchmark:
+def benchmark(deployment: Deployment, load: OfferedLoad, rate: float, in_flight: float) -> Benchmark:
     """The first requests of the load at a rate, as many as a steady state needs or arrive within ten minutes."""
     steady = round(4 * in_flight + _FEWEST)
     count = min(max(steady, min(round(rate * _LONGEST_S), len(load.workload))), _MOST)

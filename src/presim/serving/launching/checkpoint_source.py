@@ -7,7 +7,7 @@ from pathlib import Path
 
 from presim.composition.models.description import Model
 from presim.serving.model_lookup import find, repositories
-from presim.serving.serving_plan import Cache, Plan
+from presim.serving.serving_plan import Cache, ServingPlan
 from presim.system.files import names_file, names_folder
 
 _ONLINE = ("fp8",)  # types to which vLLM and SGLang quantise 16-bit weights while they load them
@@ -24,7 +24,7 @@ class CheckpointSource:
     problem: str = ""  # why a user has to name another checkpoint first; empty: it starts as it is
 
 
-def checkpoint_source(word: str, model: Model, plan: Plan) -> CheckpointSource:
+def checkpoint_source(word: str, model: Model, plan: ServingPlan) -> CheckpointSource:
     """The checkpoint of the model that ``word`` means, in the types of the plan."""
     path = Path(word)
     published = () if names_file(path) or names_folder(path) else repositories(word)

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Literal
 
 from presim.hardware import Cluster
-from presim.serving.deployments.deployment_search import Point
+from presim.serving.deployments.deployment_search import DeploymentPoint
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource, checkpoint_source
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 
 RouterProgram = Literal["vllm", "sglang", "dynamo"]
 ROUTER_PORT, ENGINE_PORT = 8000, 8100
@@ -23,7 +23,7 @@ class EngineRole:
 
     name: str  # of scripts, services and hosts
     role: Role
-    plan: Plan
+    plan: ServingPlan
     count: int
     source: CheckpointSource
     gpus_per_node: int
@@ -108,13 +108,13 @@ class LaunchSet:
         return placed
 
 
-def launch_set_of(point: Point, word: str, router: RouterProgram | None = None) -> LaunchSet:
+def launch_set_of(point: DeploymentPoint, word: str, router: RouterProgram | None = None) -> LaunchSet:
     """The engines of a deployment of the model that ``word`` means."""
     engine, prefill = point.engine, point.prefill or point.engine
     cluster: Cluster = engine.cluster
     per_node = cluster.node.gpus
 
-    def role(name: str, kind: Role, plan: Plan, count: int) -> EngineRole:
+    def role(name: str, kind: Role, plan: ServingPlan, count: int) -> EngineRole:
         return EngineRole(name, kind, plan, count, checkpoint_source(word, engine.model, plan), per_node)
 
     roles: tuple[EngineRole, ...] = (role("engine", "any", engine.plan, point.replicas),)

@@ -6,7 +6,7 @@ import shlex
 
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.launching.launch_set import ROUTER_PORT
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 
 
 def serve_words(word: str, deployment: Deployment) -> list[str]:
@@ -29,7 +29,7 @@ def calibrate_words(word: str, deployment: Deployment) -> list[str]:
     return ["presim", "calibrate", "serving", word, "--from", "result.json", *options]
 
 
-def _plan_words(plan: Plan) -> list[str]:
+def _plan_words(plan: ServingPlan) -> list[str]:
     words = ["--tp", str(plan.tp)]
     words += ["--pp", str(plan.pp)] if plan.pp > 1 else []
     words += ["--dp", str(plan.dp)] if plan.dp > 1 else []

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.serving.prompts import shares
-from presim.serving.prompts.prompt_times import Prices
+from presim.serving.prompts.prompt_times import PromptTimes
 from presim.serving.prompts.shares import Way
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ _MEAN = 1e-3  # weight of the mean beside the slowest rank, so that a shorter su
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class RankLoad:
     """What all ranks have to do; several loads at once have leading dimensions."""
 
     tokens: Floats  # [rank]
@@ -35,25 +35,25 @@ class Load:
     calls: Floats  # [rank]
     gathered: dict[int, Floats]  # degree -> tokens of the prompts of each group of ranks
 
-    def __add__(self, other: Load) -> Load:
-        return Load(
+    def __add__(self, other: RankLoad) -> RankLoad:
+        return RankLoad(
             self.tokens + other.tokens,
             self.attention_ns + other.attention_ns,
             self.calls + other.calls,
             {degree: tokens + other.gathered[degree] for degree, tokens in self.gathered.items()},
         )
 
-    def __sub__(self, other: Load) -> Load:
-        return Load(
+    def __sub__(self, other: RankLoad) -> RankLoad:
+        return RankLoad(
             self.tokens - other.tokens,
             self.attention_ns - other.attention_ns,
             self.calls - other.calls,
             {degree: tokens - other.gathered[degree] for degree, tokens in self.gathered.items()},
         )
 
-    def __getitem__(self, index: int) -> Load:
+    def __getitem__(self, index: int) -> RankLoad:
         gathered = {degree: tokens[index] for degree, tokens in self.gathered.items()}
-        return Load(self.tokens[index], self.attention_ns[index], self.calls[index], gathered)
+        return RankLoad(self.tokens[index], self.attention_ns[index], self.calls[index], gathered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Found:
         return float(self.parts_ns.sum(axis=1).max())
 
 
-class Batch:
+class PromptBatch:
     """The prompts of one step with all ways to split them."""
 
-    def __init__(self, prices: Prices, lengths: Sequence[int]) -> None:
+    def __init__(self, prices: PromptTimes, lengths: Sequence[int]) -> None:
         self.prices, self.lengths = prices, tuple(lengths)
         self.ways = [shares.ways(length, prices.ranks) for length in lengths]
         split = {
@@ -118,11 +118,11 @@ class Batch:
         fitting = [number for number, way in enumerate(prompt_ways) if way.layout in (layout, "whole")]
         return max(fitting, key=lambda number: (prompt_ways[number].degree, -prompt_ways[number].first))
 
-    def _load(self, length: int, prompt_ways: Sequence[Way]) -> Load:
+    def _load(self, length: int, prompt_ways: Sequence[Way]) -> RankLoad:
         """The loads of all ways of a prompt: arrays [way, rank]."""
         count, ranks = len(prompt_ways), self.prices.ranks
         gathered = {degree: np.zeros((count, ranks // degree)) for degree in shares.degrees(ranks) if degree > 1}
-        load = Load(np.zeros((count, ranks)), np.zeros((count, ranks)), np.zeros((count, ranks)), gathered)
+        load = RankLoad(np.zeros((count, ranks)), np.zeros((count, ranks)), np.zeros((count, ranks)), gathered)
         for number, way in enumerate(prompt_ways):
             for rank, calls in zip(way.ranks, shares.calls(length, way)):
                 load.tokens[number, rank] = sum(queries for queries, _ in calls)
@@ -132,11 +132,11 @@ class Batch:
                 gathered[way.degree][number, way.first // way.degree] = length
         return load
 
-    def _sum(self, way_numbers: Iterable[int]) -> Load:
+    def _sum(self, way_numbers: Iterable[int]) -> RankLoad:
         picked = [load[number] for load, number in zip(self._loads, way_numbers)]
         return sum(picked[1:], start=picked[0])
 
-    def _parts(self, load: Load) -> tuple[Floats, Floats, Floats]:
+    def _parts(self, load: RankLoad) -> tuple[Floats, Floats, Floats]:
         """(linear layers, attention, gathers) of each rank, ns."""
         attention = load.attention_ns - self.prices.fixed_ns * np.maximum(load.calls - 1, 0)
         gathers = np.zeros_like(attention)
@@ -144,7 +144,7 @@ class Batch:
             gathers = gathers + np.repeat(self.prices.gather_ns(degree, tokens), degree, axis=-1)
         return self.prices.linear_ns(load.tokens), attention, gathers
 
-    def _cost(self, load: Load) -> Floats:
+    def _cost(self, load: RankLoad) -> Floats:
         total = sum(self._parts(load), start=np.zeros(1))
         cost: Floats = total.max(axis=-1) + _MEAN * total.mean(axis=-1)
         return cost
@@ -152,7 +152,7 @@ class Batch:
     def _greedy(self, allowed: Callable[[Way], bool]) -> list[int]:
         """The longest prompt first, each in the way that is best with those before it."""
         way_numbers = [0] * len(self.lengths)
-        load: Load | None = None
+        load: RankLoad | None = None
         for prompt_index in sorted(range(len(self.lengths)), key=lambda prompt_index: -self.lengths[prompt_index]):
             every = self._loads[prompt_index] if load is None else self._loads[prompt_index] + load
             costs = np.where([allowed(way) for way in self.ways[prompt_index]], self._cost(every), np.inf)
@@ -179,7 +179,7 @@ class Batch:
             for prompt_index, number in moves.items():
                 now[prompt_index] = number
 
-    def _single(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
+    def _single(self, now: Sequence[int], load: RankLoad, busy: Sequence[int]) -> Change | None:
         best_change: Change | None = None
         before = float(self._cost(load))
         for prompt_index in busy:
@@ -190,7 +190,7 @@ class Batch:
                 best_change = float(costs[number]), every[number], {prompt_index: number}
         return best_change
 
-    def _pair(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
+    def _pair(self, now: Sequence[int], load: RankLoad, busy: Sequence[int]) -> Change | None:
         """Two prompts change places: the first one takes its best way without the second, which then takes its own."""
         if len(now) > _MOST_PAIRED:
             return None
@@ -209,4 +209,4 @@ class Batch:
         return None
 
 
-Change: TypeAlias = tuple[float, Load, dict[int, int]]  # cost, load, new ways by prompt
+Change: TypeAlias = tuple[float, RankLoad, dict[int, int]]  # cost, load, new ways by prompt

@@ -11,9 +11,9 @@ from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.serving.prompts import shares
-from presim.serving.prompts.assign import Batch, Found
-from presim.serving.prompts.prompt_times import Doubt, Prices
-from presim.serving.serving_plan import Plan
+from presim.serving.prompts.assign import Found, PromptBatch
+from presim.serving.prompts.prompt_times import Doubt, PromptTimes
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.engine_memory import lay_out
 from presim.system import budgets
 
@@ -33,7 +33,7 @@ class Prefilled:
     """A batch with the plan found for it and the simple ones."""
 
     model: Model
-    plan: Plan  # of one rank: its tensor-parallel GPUs
+    plan: ServingPlan  # of one rank: its tensor-parallel GPUs
     cluster: Cluster
     ranks: int
     lengths: tuple[int, ...]
@@ -51,7 +51,7 @@ class Prefilled:
         return 1 - self.dynamic.ns / self.policies[policy].ns
 
 
-def check(model: Model, plan: Plan, ranks: int, lengths: Sequence[int]) -> None:
+def check(model: Model, plan: ServingPlan, ranks: int, lengths: Sequence[int]) -> None:
     """Raise InputError for prompts that cannot be, or ranks that do not hold the model."""
     plan.check(model)
     if model.recurrent:
@@ -84,9 +84,9 @@ def check_work(prompts: int, ranks: int, budget: budgets.Budget | None = None) -
     budgets.check(estimate, budget, "raise --work-budget, e.g. --work-budget 2h")
 
 
-def of_batch(prices: Prices, lengths: Sequence[int]) -> Prefilled:
+def of_batch(prices: PromptTimes, lengths: Sequence[int]) -> Prefilled:
     """Plan a batch that `check` has passed. ``prices`` are of at least as many tokens as it has."""
-    batch = Batch(prices, lengths)
+    batch = PromptBatch(prices, lengths)
     policies = {
         "dynamic": batch.best(),
         "zigzag": batch.uniform("zigzag"),
@@ -133,7 +133,7 @@ def check_memory(prefilled: Prefilled) -> None:
     lay_out(prefilled.model, dataclasses.replace(prefilled.plan, max_num_batched_tokens=tokens), prefilled.cluster.gpu)
 
 
-def _doubt(prices: Prices, lengths: Sequence[int], split_plan: Found, tokens: np.ndarray) -> Doubt:
+def _doubt(prices: PromptTimes, lengths: Sequence[int], split_plan: Found, tokens: np.ndarray) -> Doubt:
     slowest = int(split_plan.parts_ns.sum(axis=1).argmax())
     rank_ways = [(length, way) for length, way in zip(lengths, split_plan.ways) if slowest in way.ranks]
     calls = [call for length, way in rank_ways for call in shares.calls(length, way)[slowest - way.first]]
@@ -141,5 +141,5 @@ def _doubt(prices: Prices, lengths: Sequence[int], split_plan: Found, tokens: np
     return prices.rests_on(int(tokens[slowest]), calls, degrees, split_plan.parts_ns[slowest])
 
 
-def _block_ns(prices: Prices, split_plan: Found, tokens: np.ndarray) -> float:
+def _block_ns(prices: PromptTimes, split_plan: Found, tokens: np.ndarray) -> float:
     return float((prices.projections_ns(tokens) + split_plan.parts_ns[:, 1] + split_plan.parts_ns[:, 2]).max())

@@ -15,7 +15,7 @@ from presim.hardware import Cluster
 from presim.serving.kept_bytes import token_bytes
 from presim.serving.prompts import shares
 from presim.serving.prompts.shares import Call
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import mixer_work, stage
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
@@ -27,10 +27,10 @@ Floats = NDArray[np.float64]
 PARTS = ("linear layers", "attention", "gathers")
 
 
-class Prices:
+class PromptTimes:
     """Times of one step of ``ranks`` ranks, each of ``plan.tp`` GPUs: ns, of all layers together."""
 
-    def __init__(self, model: Model, plan: Plan, cluster: Cluster, ranks: int, longest: int) -> None:
+    def __init__(self, model: Model, plan: ServingPlan, cluster: Cluster, ranks: int, longest: int) -> None:
         """``longest``: most tokens that one rank can have."""
         self.model, self.plan, self.cluster, self.ranks = model, plan, cluster, ranks
         self._pricer = Pricer(cluster, plan, Overheads())

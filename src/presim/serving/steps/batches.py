@@ -9,7 +9,7 @@ from typing import Any
 from presim.errors import InputError
 from presim.hardware import Gpu
 from presim.serving.model_lookup import Experts, Model
-from presim.serving.serving_plan import VLLM_CACHES, Plan
+from presim.serving.serving_plan import VLLM_CACHES, ServingPlan
 
 _BLACKWELL = 10  # compute capability
 _WITHOUT_COMPILERS = {
@@ -71,7 +71,7 @@ _GPT_OSS = ("bf16", "mxfp4")  # weights, and those of experts
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class StepBatch:
     """What one step processes."""
 
     decodes: tuple[int, ...] = ()  # context of each
@@ -88,7 +88,7 @@ class Batch:
         return " + ".join(parts)
 
 
-def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
+def batches(plan: ServingPlan, longest: int, kv_tokens: int) -> list[StepBatch]:
     """Decodes by powers of two, prompts from there on and two small ones; between and beside them, held out.
 
     ``longest``: tokens of a request at most; ``kv_tokens``: room for keys and values.
@@ -100,15 +100,17 @@ def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
         )
     max_sequences, budget, context = plan.max_num_seqs, plan.max_num_batched_tokens, min(_CONTEXT, longest // 2)
     sizes = sorted({*(1 << power for power in range(11) if 1 << power <= max_sequences), max_sequences})
-    fitted = [Batch((context,) * size) for size in sizes]
+    fitted = [StepBatch((context,) * size) for size in sizes]
     prompts = sorted({*(1 << power for power in range(5, 18) if max_sequences < 1 << power < budget), budget})
     small = [
         tokens for tokens in _SMALL_PROMPTS if tokens <= min(max_sequences, budget)
     ]  # they launch more than decodes do
     fitted += [_prompt(tokens, longest) for tokens in (*small, *prompts) if tokens in small or tokens > max_sequences]
     between = [size for size in (3, 6, 12, 24, 48, 96, 192, 384, 768) if size < max_sequences]
-    held_out = [Batch((context,) * size, held_out=True) for size in between]
-    held_out += [Batch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= max_sequences]
+    held_out = [StepBatch((context,) * size, held_out=True) for size in between]
+    held_out += [
+        StepBatch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= max_sequences
+    ]
     held_out += [
         dataclasses.replace(_prompt(tokens, longest), held_out=True)
         for tokens in (64, 192, 384, 768, 1536, 3072, 6144, 12288)
@@ -116,24 +118,24 @@ def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
     ]
     mixed = [(16, 448), (64, 960), (64, 1984)]
     held_out += [
-        Batch((context,) * size, (tokens,), held_out=True)
+        StepBatch((context,) * size, (tokens,), held_out=True)
         for size, tokens in mixed
         if size <= max_sequences - 1 and size + tokens <= budget and tokens < longest
     ]
     return [batch for batch in fitted + held_out if _tokens(batch) <= 0.9 * kv_tokens]
 
 
-def _prompt(tokens: int, longest: int) -> Batch:
+def _prompt(tokens: int, longest: int) -> StepBatch:
     """Tokens of as few prompts as may be."""
     count = -(-tokens // (longest - 1))
-    return Batch(prefills=(tokens // count,) * count)
+    return StepBatch(prefills=(tokens // count,) * count)
 
 
-def _tokens(batch: Batch) -> int:
+def _tokens(batch: StepBatch) -> int:
     return sum(batch.decodes) + 16 * len(batch.decodes) + sum(batch.prefills)
 
 
-def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[str, Any]:
+def config_for_vllm(config: dict[str, Any], model: Model, plan: ServingPlan) -> dict[str, Any]:
     """A model's config with the architecture that vLLM looks for, and with the quantisation of its checkpoint.
 
     Of a pipeline it has the layers of the longest stage, as a model of its own; of data-parallel ranks that share
@@ -200,7 +202,7 @@ def gpu_arguments(gpu: Gpu) -> dict[str, Any]:
     return _WITHOUT_COMPILERS if gpu.compute_major >= _BLACKWELL else {}
 
 
-def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
+def arguments(plan: ServingPlan, longest: int, model: Model) -> dict[str, Any]:
     """Arguments of vLLM's `LLM` for one stage of one data-parallel rank of a plan.
 
     Raises:
@@ -225,7 +227,7 @@ def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
     }
 
 
-def _check(plan: Plan, model: Model) -> None:
+def _check(plan: ServingPlan, model: Model) -> None:
     """Refuse plans of which no steps are captured."""
     shares = plan.dp > 1 and model.experts is not None
     lacks = {

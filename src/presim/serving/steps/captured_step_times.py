@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.serving.engines.engine import StepTimes
-from presim.serving.serving_plan import Plan, graph_sizes
+from presim.serving.serving_plan import ServingPlan, graph_sizes
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine, build, with_drafter, with_messages
+from presim.serving.steps.times import PricedEngine, build, with_drafter, with_messages
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class CapturedSteps:
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class CapturedBatch:
     """A batch as captured, and what the tables say of it; device times in ns."""
 
     sample: Sample
@@ -75,7 +75,7 @@ class Check:
         return self.interpolated_ns / self.captured_ns - 1
 
 
-def with_captured(engine: Engine, captured: CapturedSteps) -> Engine:
+def with_captured(engine: PricedEngine, captured: CapturedSteps) -> PricedEngine:
     """The engine with steps as captured; its result says so, with the error on batches that were held out."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
     overheads = host_of(fitted, engine.overheads, captured.source)
@@ -99,14 +99,14 @@ def with_captured(engine: Engine, captured: CapturedSteps) -> Engine:
     )
 
 
-def _composed_parts(plan: Plan, shared: bool) -> str:
+def _composed_parts(plan: ServingPlan, shared: bool) -> str:
     """What captured steps have from elsewhere, in words."""
     stages = f", one of {plan.pp} stages, messages between them composed" if plan.pp > 1 else ""
     experts = f", the experts that {plan.dp} data-parallel ranks share and their exchange composed" if shared else ""
     return stages + experts + (", the drafter's passes composed" if plan.drafting else "")
 
 
-def _target(engine: Engine) -> Engine:
+def _target(engine: PricedEngine) -> PricedEngine:
     """The engine without its drafter, whose passes no captured step has."""
     if engine.plan.drafting is None:
         return engine
@@ -114,7 +114,7 @@ def _target(engine: Engine) -> Engine:
     return build(engine.model, plan, engine.cluster, engine.overheads, engine.prices)
 
 
-def _with_blocks(engine: Engine, blocks: int) -> Engine:
+def _with_blocks(engine: PricedEngine, blocks: int) -> PricedEngine:
     """The engine with the KV cache that vLLM measured room for, unless its size is given."""
     if engine.plan.num_gpu_blocks is not None:
         return engine
@@ -125,7 +125,7 @@ def _with_blocks(engine: Engine, blocks: int) -> Engine:
     )
 
 
-def checks(engine: Engine, captured: CapturedSteps) -> list[Check]:
+def checks(engine: PricedEngine, captured: CapturedSteps) -> list[CapturedBatch]:
     """Each batch beside what is interpolated for it."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
     padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
@@ -133,7 +133,7 @@ def checks(engine: Engine, captured: CapturedSteps) -> list[Check]:
     return [check(sample, times, engine.times, engine.overheads.step_scale) for sample in captured.samples]
 
 
-def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 1.0) -> Check:
+def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 1.0) -> CapturedBatch:
     """Hold a batch against tables. Where it was captured with other lengths, its attention is as composed.
 
     Of experts that data-parallel ranks share neither side has anything.
@@ -143,11 +143,11 @@ def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 
         correction_ns = attention_of(sample, composed) - (sample.attention_ns + shares * sample.experts_ns) * scale
         captured_ns = max(sample.device_ns * scale + correction_ns, sample.launch_ns)
     times = dataclasses.replace(times, shared_ns=np.zeros(1))
-    return Check(sample, captured_ns, times.step_ns(list(sample.prefills), list(sample.decodes)))
+    return CapturedBatch(sample, captured_ns, times.step_ns(list(sample.prefills), list(sample.decodes)))
 
 
 def tables(
-    fitted: Sequence[Sample], plan: Plan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
+    fitted: Sequence[Sample], plan: ServingPlan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
 ) -> StepTimes:
     """Times by tokens and by sampled rows, and of launches; attention as composed."""
     decodes = sorted((sample for sample in fitted if not sample.prefills), key=lambda sample: sample.rows)

@@ -17,7 +17,7 @@ from presim.serving.engines.engine import Tiers
 from presim.serving.kv.kv_groups import Pool
 from presim.serving.kv.pools import pool_of, state_bytes
 from presim.serving.kv.startup import asked_length
-from presim.serving.serving_plan import WEIGHT_BYTES, Plan, Weights, stage_ends
+from presim.serving.serving_plan import WEIGHT_BYTES, ServingPlan, Weights, stage_ends
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -64,14 +64,14 @@ class MemoryPlan:
         return self.blocks * self.block
 
 
-def weight_bytes(model: Model, plan: Plan) -> int:
+def weight_bytes(model: Model, plan: ServingPlan) -> int:
     """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
     return max(
         _stage_bytes(model, plan, first, end) for first, end in stage_ends(model.layers, plan.pp)
     ) + _drafter_bytes(model, plan)
 
 
-def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
+def _stage_bytes(model: Model, plan: ServingPlan, first: int, end: int) -> int:
     layers = model.counts(first, end)
     held_bytes = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
     is_first, is_last = first == 0, end == model.layers
@@ -83,7 +83,7 @@ def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
     return int(held_bytes) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
 
 
-def _layer_bytes(layer: Layer, plan: Plan) -> float:
+def _layer_bytes(layer: Layer, plan: ServingPlan) -> float:
     held_bytes = sum(
         weight.elements * _padding(weight, layer, plan) * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan)
         for weight in layer.weights
@@ -91,7 +91,7 @@ def _layer_bytes(layer: Layer, plan: Plan) -> float:
     return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
 
 
-def _padding(weight: Weight, layer: Layer, plan: Plan) -> float:
+def _padding(weight: Weight, layer: Layer, plan: ServingPlan) -> float:
     """By which vLLM's kernels for MXFP4 make experts wider than they are."""
     experts = layer.experts
     if weight.part != "experts" or experts is None or plan.kernels != "vllm" or _type(weight, plan) != "mxfp4":
@@ -99,7 +99,7 @@ def _padding(weight: Weight, layer: Layer, plan: Plan) -> float:
     return -(-experts.hidden // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE / experts.hidden
 
 
-def _type(weight: Weight, plan: Plan) -> Weights:
+def _type(weight: Weight, plan: ServingPlan) -> Weights:
     if weight.part not in ("mixer", "dense", "shared", "experts"):
         return weight.stored if plan.as_published else "bf16"
     if plan.as_published:
@@ -111,7 +111,7 @@ def _type(weight: Weight, plan: Plan) -> Weights:
 _REPLICATED = ("q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "wq_b", "wk", "weights_proj", "kv_proj")
 
 
-def _ranks(weight: Weight, plan: Plan) -> int:
+def _ranks(weight: Weight, plan: ServingPlan) -> int:
     """Ranks that divide a weight."""
     if weight.part == "experts":
         return plan.tp * plan.dp
@@ -120,7 +120,7 @@ def _ranks(weight: Weight, plan: Plan) -> int:
     return 1 if weight.name.removesuffix(".weight").rpartition(".")[2] in _REPLICATED else plan.tp
 
 
-def _drafter_bytes(model: Model, plan: Plan) -> int:
+def _drafter_bytes(model: Model, plan: ServingPlan) -> int:
     """Weights of the drafter; its embedding and logits are the model's unless it is a model of its own."""
     proposes = _drafter(model, plan)
     if proposes is None:
@@ -131,18 +131,18 @@ def _drafter_bytes(model: Model, plan: Plan) -> int:
     return weight_bytes(proposes, drafter_plan)
 
 
-def _absorbed_bytes(mixer: Latent, plan: Plan) -> int:
+def _absorbed_bytes(mixer: Latent, plan: ServingPlan) -> int:
     """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
     if plan.weights == "bf16" or mixer.expanded:
         return 0
     return 2 * mixer.heads // plan.tp * (mixer.nope + mixer.value) * mixer.rank
 
 
-def _drafter(model: Model, plan: Plan) -> Model | None:
+def _drafter(model: Model, plan: ServingPlan) -> Model | None:
     return drafter(model, plan.drafting) if plan.drafting else None
 
 
-def activation_bytes(model: Model, plan: Plan) -> int:
+def activation_bytes(model: Model, plan: ServingPlan) -> int:
     """Peak activation bytes of vLLM's profiling run: of max_num_batched_tokens in one layer, or in the sampler."""
     tokens = plan.max_num_batched_tokens
     widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
@@ -151,7 +151,7 @@ def activation_bytes(model: Model, plan: Plan) -> int:
     return int(max(layer, logits)) + _sparse_workspace(model, plan)
 
 
-def _logit_bytes(plan: Plan) -> float:
+def _logit_bytes(plan: ServingPlan) -> float:
     """Bytes of each logit of max_num_seqs sequences at the sampler's peak, by the engine's version."""
     if plan.kernels != "vllm" or plan.engine_version is None:
         return _LOGIT_BYTES
@@ -159,7 +159,7 @@ def _logit_bytes(plan: Plan) -> float:
     return _SORTED_LOGIT_BYTES if first <= numbers_of(plan.engine_version) < end else _LOGIT_BYTES
 
 
-def _widest(part: FeedForward, plan: Plan) -> float:
+def _widest(part: FeedForward, plan: ServingPlan) -> float:
     """Elements of a token between the products of a feed-forward."""
     if isinstance(part, Dense):
         return (part.matrices - 1) * part.width / plan.tp
@@ -167,14 +167,14 @@ def _widest(part: FeedForward, plan: Plan) -> float:
     return routed / (plan.tp if plan.ep else 1)
 
 
-def _sparse_workspace(model: Model, plan: Plan) -> int:
+def _sparse_workspace(model: Model, plan: ServingPlan) -> int:
     """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
     if model.latent is None or model.indexer is None:
         return 0
     return 2 * _SPARSE_TOKENS * asked_length(model, plan) * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
 
 
-def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+def lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     """The memory plan. Raises MisfitError with suggestions if not even one request fits."""
     memory_plan = _lay_out(model, plan, gpu)
     if memory_plan.blocks < 2:
@@ -187,7 +187,7 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     return memory_plan
 
 
-def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
+def room(model: Model, plan: ServingPlan, gpu: Gpu, longest: int) -> tuple[int, int]:
     """Bytes of a GPU for the model and a request of so many tokens, and those beyond what the engine may use."""
     memory_plan = _lay_out(model, plan, gpu)
     cache_bytes = (memory_plan.pool.pages(longest) + 1) * memory_plan.block
@@ -197,7 +197,7 @@ def room(model: Model, plan: Plan, gpu: Gpu, longest: int) -> tuple[int, int]:
     return needed_bytes, needed_bytes - memory_plan.allowed
 
 
-def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
     graphs = _GRAPHS if plan.cuda_graphs else 0
     started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
@@ -217,7 +217,7 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, reserved, pages, blocks, uncounted)
 
 
-def _uncounted(plan: Plan, gpu: Gpu, graphs: int) -> int:
+def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     """Bytes that vLLM's V1 does not take off its share: the context at its first look, and the graphs of older ones.
 
     In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch.
@@ -231,7 +231,7 @@ def _uncounted(plan: Plan, gpu: Gpu, graphs: int) -> int:
 _MOST_BLOCKS = 20_000_000
 
 
-def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
+def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     """Tier sizes of one data-parallel rank in host memory and on disk, with load times per block.
 
     Each GPU loads its part of a block over its own link; the GPUs of a node share its disks.
@@ -258,7 +258,7 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     )
 
 
-def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
+def _advice(model: Model, plan: ServingPlan, gpu: Gpu) -> str:
     """Suggestions to make the model fit: more ranks, smaller weights, another GPU."""
     from presim.hardware import catalogue
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from presim.composition.models.decoder_layers import Dense, Experts, Layer
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.routed_experts import Routed
 from presim.serving.steps.step_work import HALF, Reduce, Work, elementwise, product, stored_in
 from presim.trace.signatures import Gemm, Softmax
 
 
-def works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
+def works(layer: Layer, hidden: int, plan: ServingPlan, tokens: int) -> list[Work]:
     """All feed-forwards of a layer with their communication."""
     mixtures = [part for part in layer.feed_forwards if isinstance(part, Experts)]
     steps: list[Work] = []
@@ -27,7 +27,7 @@ def works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
     return [*steps, *_exchange(mixtures[0], hidden, plan, tokens)]
 
 
-def _dense_works(dense: Dense, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _dense_works(dense: Dense, hidden: int, plan: ServingPlan, tokens: int, weights: str) -> list[Work]:
     """A feed-forward split over the ranks."""
     local = max(dense.width // plan.tp, 1)
     up = dense.matrices - 1
@@ -38,7 +38,7 @@ def _dense_works(dense: Dense, hidden: int, plan: Plan, tokens: int, weights: st
     ]
 
 
-def _experts(of: Experts, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _experts(of: Experts, hidden: int, plan: ServingPlan, tokens: int, weights: str) -> list[Work]:
     """A layer of experts; tokens of all data-parallel ranks are spread evenly over the ranks' experts."""
     ranks = plan.tp * plan.dp
     logits = 4 * tokens * of.count
@@ -51,7 +51,7 @@ def _experts(of: Experts, hidden: int, plan: Plan, tokens: int, weights: str) ->
     ]
 
 
-def _exchange(of: Experts, hidden: int, plan: Plan, tokens: int) -> list[Work]:
+def _exchange(of: Experts, hidden: int, plan: ServingPlan, tokens: int) -> list[Work]:
     """Communication that brings tokens to the experts and back.
 
     vLLM gathers the tokens of all data-parallel ranks and scatters the sums (its `allgather_reducescatter`); with

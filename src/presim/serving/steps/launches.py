@@ -13,7 +13,7 @@ import numpy as np
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.serving.serving_plan import Plan, graph_sizes
+from presim.serving.serving_plan import ServingPlan, graph_sizes
 from presim.serving.steps import lora, stage
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.routed_experts import Routed
@@ -33,7 +33,7 @@ _BLOCK_PRODUCT = 4  # of an eager step, with the kernel that quantises its input
 _ADAPTED = {"eager": 9, "compiled": 3}
 
 
-def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str, Any]:
+def tables(model: Model, plan: ServingPlan, overheads: Overheads, gpu: Gpu) -> dict[str, Any]:
     """ns by tokens of a step, by the fields of `presim.serving.engines.engine.StepTimes`."""
     tokens = np.arange(plan.max_num_batched_tokens + 1)
     eager = np.full(len(tokens), launched(model, plan, gpu, eager=True) * overheads.eager_launch_us * 1e3)
@@ -50,7 +50,7 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
     return {"prompt_launch_ns": prompts[plan.kernels], "decode_launch_ns": np.where(in_graphs, 0.0, without_graphs)}
 
 
-def launched(model: Model, plan: Plan, gpu: Gpu, *, eager: bool = False) -> int:
+def launched(model: Model, plan: ServingPlan, gpu: Gpu, *, eager: bool = False) -> int:
     """Launches that those of a stage's layers take as long as; no all-reduces of one rank."""
     is_single_rank = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     plain = sum(

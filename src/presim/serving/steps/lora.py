@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.composition.models.decoder_layers import Attention, Dense, Layer
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.trace.signatures import Gemm
 
 _HALF = "bfloat16"
 
 
-def _widths(layer: Layer, hidden: int, plan: Plan) -> list[tuple[int, int, int]]:
+def _widths(layer: Layer, hidden: int, plan: ServingPlan) -> list[tuple[int, int, int]]:
     """(inputs, outputs, slices) of one rank's linear layers that adapters change."""
     widths = []
     for mixer in layer.mixers:
@@ -31,12 +31,12 @@ def _widths(layer: Layer, hidden: int, plan: Plan) -> list[tuple[int, int, int]]
     return widths
 
 
-def adapted(layer: Layer, hidden: int, plan: Plan) -> int:
+def adapted(layer: Layer, hidden: int, plan: ServingPlan) -> int:
     """Linear layers that adapters change in one layer of the model."""
     return len(_widths(layer, hidden, plan))
 
 
-def products(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Gemm]:
+def products(layer: Layer, hidden: int, plan: ServingPlan, tokens: int) -> list[Gemm]:
     """Of one layer, for so many tokens that have adapters: spread evenly over as many adapters as a batch may hold."""
     adapters = max(min(plan.max_loras, tokens), 1)
     tokens_each = -(-tokens // adapters)
@@ -47,7 +47,7 @@ def products(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Gemm]:
     return works
 
 
-def adapter_bytes(layers: Sequence[tuple[Layer, int]], hidden: int, plan: Plan) -> int:
+def adapter_bytes(layers: Sequence[tuple[Layer, int]], hidden: int, plan: ServingPlan) -> int:
     """Of the slots for adapters on one rank, all layers of its stage: vLLM keeps `max_loras` of the largest rank."""
     elements = sum(
         count * plan.lora_rank * (slices * inputs + outputs)

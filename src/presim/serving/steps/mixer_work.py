@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from presim.composition.models.decoder_layers import Attention, Compressed, Latent, Mixer
-from presim.serving.serving_plan import DTYPES, Plan
+from presim.serving.serving_plan import DTYPES, ServingPlan
 from presim.serving.steps import recurrent
 from presim.serving.steps.step_work import HALF, MixerTypes, Reduce, Work, elementwise, norm, product
 from presim.trace.signatures import Attention as AttentionKernel
@@ -13,13 +13,13 @@ from presim.trace.signatures import Gemm, Softmax
 
 
 @functools.singledispatch
-def projections(mixer: Mixer, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def projections(mixer: Mixer, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     """Products and norms of a mixer beside its attention kernel or its states. ``types``: of their weights."""
     return recurrent.projections(mixer, hidden, plan, tokens, types)  # type: ignore[arg-type]
 
 
 @projections.register
-def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _attention(mixer: Attention, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     heads, kv_heads = mixer.heads // plan.tp, max(mixer.kv_heads // plan.tp, 1)
     width = heads * mixer.head_dim + (heads * mixer.value_dim if mixer.gated else 0)
     stored_elements = 0 if mixer.reuses_cache else kv_heads * (mixer.head_dim + mixer.value_dim)
@@ -49,7 +49,7 @@ def _whole_norms(tokens: int, width: int) -> list[Work]:
 
 
 @projections.register
-def _latent(mixer: Latent, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _latent(mixer: Latent, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     """Projections of DeepSeek's latent attention, with absorbed up-projections, as in decoding."""
     heads = mixer.heads // plan.tp
     query_in = mixer.query_rank or hidden
@@ -86,7 +86,7 @@ def _indexer(wide: int, dim: int, heads: int, hidden: int, tokens: int) -> list[
 
 
 @projections.register
-def _compressed(mixer: Compressed, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _compressed(mixer: Compressed, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     """Queries through a rank, one entry a token, entries of many tokens, and outputs through groups of heads."""
     heads, dim = mixer.heads // plan.tp, mixer.head_dim
     groups = max(mixer.output_groups // plan.tp, 1)
@@ -109,7 +109,7 @@ def _compressed(mixer: Compressed, hidden: int, plan: Plan, tokens: int, types: 
 
 def kernel(
     mixer: Attention | Latent | Compressed,
-    plan: Plan,
+    plan: ServingPlan,
     batch: int,
     queries: int,
     keys: int,

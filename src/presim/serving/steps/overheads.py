@@ -7,7 +7,7 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.system.files import FormatError, decode_json, read_bytes
 from presim.trace.signatures import Gemm
 
@@ -102,7 +102,7 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
-def product_ns(cluster: Cluster, gemm: Gemm, plan: Plan, ns: float) -> float:
+def product_ns(cluster: Cluster, gemm: Gemm, plan: ServingPlan, ns: float) -> float:
     """Time of an engine's matrix product, ns. ``ns``: presim's price."""
     if gemm.scaling != "block":
         return ns

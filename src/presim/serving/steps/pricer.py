@@ -14,7 +14,7 @@ from presim.cost.chain import Chain
 from presim.cost.collective_logs.bandwidth_bounds import least_seconds
 from presim.cost.resource_demand import moved_bytes
 from presim.hardware import Cluster
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import routed_experts
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, product_ns
 from presim.serving.steps.routed_experts import Routed
@@ -39,7 +39,7 @@ class Pricer:
     def __init__(
         self,
         cluster: Cluster,
-        plan: Plan,
+        plan: ServingPlan,
         overheads: Overheads,
         prices: Sequence[Path] = (),
         priced: PricedWork | None = None,

@@ -10,7 +10,7 @@ import functools
 from typing import Literal
 
 from presim.composition.models.decoder_layers import DeltaNet, LinearAttention, Mamba, Recurrent, ShortConvolution
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.step_work import HALF, MixerTypes, Work, elementwise, product
 from presim.trace.signatures import Elementwise, Gemm
 
@@ -18,13 +18,13 @@ _CHUNK = 256  # tokens: of Mamba 2's kernels (`chunk_size` of published configs)
 
 
 @functools.singledispatch
-def projections(mixer: Recurrent, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def projections(mixer: Recurrent, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     """Work of a mixer by tokens, without reading and writing its states."""
     raise AssertionError(f"{type(mixer).__name__} has no work; each kind of layer is registered here")
 
 
 @projections.register
-def _delta_net(mixer: DeltaNet, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _delta_net(mixer: DeltaNet, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     """Projections, convolution, three passes over chunks of the delta rule with inputs and outputs, gated norm."""
     wide, mixed = mixer.value_heads * mixer.value_dim // plan.tp, mixer.mixed // plan.tp
     heads = max(mixer.value_heads // plan.tp, 1)
@@ -46,11 +46,11 @@ def _delta_net(mixer: DeltaNet, hidden: int, plan: Plan, tokens: int, types: Mix
 
 
 @projections.register
-def _mamba(mixer: Mamba, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _mamba(mixer: Mamba, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     return _mamba_2(mixer, hidden, plan, tokens, types) if mixer.heads else _mamba_1(mixer, hidden, plan, tokens, types)
 
 
-def _mamba_2(mixer: Mamba, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _mamba_2(mixer: Mamba, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     inner, heads = mixer.inner // plan.tp, max(mixer.heads // plan.tp, 1)
     groups = max(mixer.groups // plan.tp, 1)
     mixed = inner + 2 * groups * mixer.state
@@ -76,7 +76,7 @@ def _chunks(tokens: int, heads: int, groups: int, keys: int, values: int) -> lis
     ]
 
 
-def _mamba_1(mixer: Mamba, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _mamba_1(mixer: Mamba, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes) -> list[Work]:
     inner = mixer.inner // plan.tp
     scan = Elementwise(
         8 * tokens * inner, 2 * tokens * inner, tokens * inner * mixer.state, HALF, operator="selective scan"
@@ -92,7 +92,9 @@ def _mamba_1(mixer: Mamba, hidden: int, plan: Plan, tokens: int, types: MixerTyp
 
 
 @projections.register
-def _short_convolution(mixer: ShortConvolution, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _short_convolution(
+    mixer: ShortConvolution, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes
+) -> list[Work]:
     inner = mixer.inner // plan.tp
     return [
         *product(tokens, 3 * inner, hidden, types.inputs),
@@ -102,7 +104,9 @@ def _short_convolution(mixer: ShortConvolution, hidden: int, plan: Plan, tokens:
 
 
 @projections.register
-def _linear_attention(mixer: LinearAttention, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+def _linear_attention(
+    mixer: LinearAttention, hidden: int, plan: ServingPlan, tokens: int, types: MixerTypes
+) -> list[Work]:
     heads = max(mixer.heads // plan.tp, 1)
     wide = heads * mixer.head_dim
     return [
@@ -114,7 +118,7 @@ def _linear_attention(mixer: LinearAttention, hidden: int, plan: Plan, tokens: i
     ]
 
 
-def states(mixer: Recurrent, state_type: Literal["bf16", "float32"], plan: Plan, sequences: int) -> list[Work]:
+def states(mixer: Recurrent, state_type: Literal["bf16", "float32"], plan: ServingPlan, sequences: int) -> list[Work]:
     """Reading and writing the states of a layer's sequences."""
     size = 4 if state_type == "float32" else 2
     moved_bytes = sequences * mixer.state_elements * size // plan.tp

@@ -6,19 +6,19 @@ from collections import Counter
 
 from presim.composition.models.decoder_layers import Layer
 from presim.composition.models.description import Model, active
-from presim.serving.serving_plan import Plan, stage_ends
+from presim.serving.serving_plan import ServingPlan, stage_ends
 from presim.serving.steps import feed_forward_work, mixer_work
 from presim.serving.steps.step_work import HALF, Reduce, Work, elementwise, norm, of_part, product, types_of_mixer
 from presim.trace.signatures import Gemm, Index, Softmax
 
 
-def layers_of(model: Model, plan: Plan) -> list[tuple[Layer, int]]:
+def layers_of(model: Model, plan: ServingPlan) -> list[tuple[Layer, int]]:
     """Kinds of layers of the slowest pipeline stage, with their numbers."""
     stages = [model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp)]
     return max(stages, key=lambda stage: sum(count * active(layer) for layer, count in stage))
 
 
-def block(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
+def block(layer: Layer, hidden: int, plan: ServingPlan, tokens: int) -> list[Work]:
     """What mixes the tokens of a layer, without attention kernels, states and communication."""
     if not layer.mixers:
         return []
@@ -29,7 +29,7 @@ def block(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
     return works
 
 
-def layer_works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
+def layer_works(layer: Layer, hidden: int, plan: ServingPlan, tokens: int) -> list[Work]:
     """Work of a layer, except its attention kernel, or its states."""
     works = block(layer, hidden, plan, tokens)
     if works:
@@ -41,7 +41,7 @@ def layer_works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work
     return works
 
 
-def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
+def head(model: Model, plan: ServingPlan, sequences: int) -> list[Work]:
     """Final norm, logits, and sampling."""
     local = -(-model.vocabulary // plan.tp)
     logits = 4 * sequences * model.vocabulary
@@ -54,7 +54,7 @@ def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
     return [*works, cast, Softmax(logits, logits, logits // 4, "float32", operator="sample", row=model.vocabulary)]
 
 
-def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
+def embedding(model: Model, plan: ServingPlan, tokens: int) -> list[Work]:
     """Embedding lookup of a step's tokens."""
     moved_bytes = 2 * tokens * model.hidden
     return [
@@ -63,7 +63,7 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     ]
 
 
-def to_next_stage(model: Model, plan: Plan, tokens: int) -> list[Work]:
+def to_next_stage(model: Model, plan: ServingPlan, tokens: int) -> list[Work]:
     """Hidden states and residuals to the next stage: each rank sends its part, the next stage's ranks gather them.
 
     As vLLM's `GroupCoordinator.send_tensor_dict` with an all-gather group; both tensors are of 16 bits.
@@ -74,7 +74,7 @@ def to_next_stage(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [Reduce(moved_bytes // plan.tp, "stages", "send"), Reduce(moved_bytes, "tp", "all_gather")]
 
 
-def stage(model: Model, plan: Plan, tokens: int) -> list[tuple[Work, int]]:
+def stage(model: Model, plan: ServingPlan, tokens: int) -> list[tuple[Work, int]]:
     """Work of a pipeline stage except attention kernels, states and logits, each with its number."""
     works: Counter[Work] = Counter([*embedding(model, plan, tokens), *to_next_stage(model, plan, tokens)])
     for layer, count in layers_of(model, plan):

@@ -12,14 +12,14 @@ from presim.serving.steps import mixer_work, recurrent, stage
 from presim.serving.steps.pricer import Pricer
 from presim.serving.steps.routed_experts import Routed
 from presim.serving.steps.step_work import Reduce, Work
-from presim.serving.steps.times import Engine, backend
+from presim.serving.steps.times import PricedEngine, backend
 from presim.trace.signatures import Attention, Gemm
 
 _LIMITS = {"latency": "launch", "network": "link", "link": "link", "compute": "compute", "memory": "memory"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Operator:
+class StepOperator:
     """All calls of one operator of a step on one GPU."""
 
     name: str
@@ -32,13 +32,13 @@ class Operator:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class DetailedStep:
     """A step and its operators, the longest first."""
 
     sequences: int
     tokens: int
     context: int  # keys of each sequence
-    operators: tuple[Operator, ...]
+    operators: tuple[StepOperator, ...]
     device_us: float  # of all operators, with the gaps between kernels
     launch_us: float  # of the host, for the kernels
     simulated_us: float  # what the simulation takes for such a step: interpolated, and at least the launches
@@ -49,7 +49,7 @@ class Step:
         return "the host's launches" if self.launch_us > self.device_us else "the device"
 
 
-def decode_step(engine: Engine, sequences: int, context: int) -> Step:
+def decode_step(engine: PricedEngine, sequences: int, context: int) -> DetailedStep:
     """A step in which so many sequences decode with so many tokens each."""
     sequences = min(max(sequences, 1), engine.limits.max_num_seqs, engine.limits.max_num_batched_tokens)
     sizes = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
@@ -59,14 +59,14 @@ def decode_step(engine: Engine, sequences: int, context: int) -> Step:
     return _step(engine, works, (sequences, sequences, context), simulated_ns, decode=True)
 
 
-def prefill_step(engine: Engine, prompt: int) -> Step:
+def prefill_step(engine: PricedEngine, prompt: int) -> DetailedStep:
     """A step with the first tokens of one prompt, as many as a step takes."""
     tokens = min(max(prompt, 1), engine.limits.max_num_batched_tokens)
     works = _works(engine, tokens, 1, tokens, decode=False)
     return _step(engine, works, (1, tokens, tokens), engine.times.step_ns([(tokens, tokens)], []), decode=False)
 
 
-def _works(engine: Engine, tokens: int, sequences: int, keys: int, *, decode: bool) -> Counter[Work]:
+def _works(engine: PricedEngine, tokens: int, sequences: int, keys: int, *, decode: bool) -> Counter[Work]:
     """A step's work on one GPU of the fullest stage, each with its number."""
     model, plan = weight_types.as_computed(engine.model, engine.plan, engine.cluster.gpu)
     works: Counter[Work] = Counter()
@@ -89,8 +89,8 @@ def _works(engine: Engine, tokens: int, sequences: int, keys: int, *, decode: bo
 
 
 def _step(
-    engine: Engine, works: Counter[Work], shape: tuple[int, int, int], simulated_ns: float, *, decode: bool
-) -> Step:
+    engine: PricedEngine, works: Counter[Work], shape: tuple[int, int, int], simulated_ns: float, *, decode: bool
+) -> DetailedStep:
     pricer = Pricer(engine.cluster, engine.plan, engine.overheads, engine.prices)
     pricer.price(list(works))
     scale, gap_ns = engine.overheads.step_scale, engine.overheads.kernel_gap_us * 1e3
@@ -100,7 +100,7 @@ def _step(
     }
     device_ns = sum(times.values())
     rows = [
-        Operator(
+        StepOperator(
             name_of(work),
             works[work],
             ns / 1e3,
@@ -115,7 +115,7 @@ def _step(
     rows.sort(key=lambda row: (-row.us, row.name))
     sequences, tokens, context = shape
     launch_ns = engine.times.launch_ns(tokens, prompts=not decode)
-    return Step(sequences, tokens, context, tuple(rows), device_ns / 1e3, launch_ns / 1e3, simulated_ns / 1e3)
+    return DetailedStep(sequences, tokens, context, tuple(rows), device_ns / 1e3, launch_ns / 1e3, simulated_ns / 1e3)
 
 
 def name_of(work: Work) -> str:
@@ -133,7 +133,7 @@ def name_of(work: Work) -> str:
     return str(getattr(work, "operator", "") or type(work).__name__.lower())
 
 
-def document(engine: Engine, sequences: int, context: int, prompt: int) -> dict[str, Any]:
+def document(engine: PricedEngine, sequences: int, context: int, prompt: int) -> dict[str, Any]:
     """Both steps as plain values."""
     steps = {"decode": decode_step(engine, sequences, context), "prefill": prefill_step(engine, prompt)}
     return {name: {**dataclasses.asdict(step), "limit": step.limit} for name, step in steps.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from presim.composition.models.decoder_layers import Layer, Weight, WeightType
-from presim.serving.serving_plan import DTYPES, Plan
+from presim.serving.serving_plan import DTYPES, ServingPlan
 from presim.serving.steps.routed_experts import Routed
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature
 
@@ -43,7 +43,7 @@ def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) ->
 PACKED: dict[str, str] = {"int4": "uint4", "mxfp4": "uint4", "fp4-only": "uint4", "int8-only": "int8"}
 
 
-def stored_in(layer: Layer, plan: Plan, *parts: str) -> WeightType:
+def stored_in(layer: Layer, plan: ServingPlan, *parts: str) -> WeightType:
     """The type of most of a layer's parameters of some parts."""
     if not plan.as_published:
         return plan.of_experts if parts == ("experts",) else plan.weights
@@ -60,7 +60,7 @@ class MixerTypes(NamedTuple):
 _OUTPUT = re.compile(r"\b(o_proj|out_proj|wo|dense|c_proj)\b")  # names of output projections
 
 
-def types_of_mixer(layer: Layer, plan: Plan) -> MixerTypes:
+def types_of_mixer(layer: Layer, plan: ServingPlan) -> MixerTypes:
     """The types of most of a mixer's parameters before its output projection, and of that projection."""
     if not plan.as_published:
         return MixerTypes(plan.weights, plan.weights)

@@ -23,7 +23,7 @@ from presim.serving.engine_versions import OLD_UNCERTAINTY, has_other_core
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.kv.pools import apart, has_states
 from presim.serving.kv.startup import model_length
-from presim.serving.serving_plan import Plan, graph_sizes
+from presim.serving.serving_plan import ServingPlan, graph_sizes
 from presim.serving.steps import launches, lora, mixer_work, recurrent, stage
 from presim.serving.steps.engine_memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, of_engine
@@ -74,11 +74,11 @@ TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Engine:
+class PricedEngine:
     """A model with a plan on GPUs: memory, scheduler limits, step times."""
 
     model: Model
-    plan: Plan
+    plan: ServingPlan
     cluster: Cluster
     memory: MemoryPlan
     limits: Limits
@@ -92,12 +92,12 @@ class Engine:
 
 def build(
     model: Model,
-    plan: Plan,
+    plan: ServingPlan,
     cluster: Cluster,
     overheads: Overheads | None = None,
     prices: tuple[Path, ...] = (),
     priced: PricedWork | None = None,
-) -> Engine:
+) -> PricedEngine:
     """Plan the memory, price steps over a grid, and record the origins of the prices.
 
     ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them. ``priced``:
@@ -130,10 +130,10 @@ def build(
     uncertainty *= calibration.value(_STEP_WIDTHS[plan.kernels])
     if has_other_core(plan.kernels, plan.engine_version):
         uncertainty = max(uncertainty, OLD_UNCERTAINTY)
-    return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
+    return PricedEngine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
-def _limits(model: Model, plan: Plan, memory: MemoryPlan, cache_tiers: Tiers, gpu: Gpu) -> Limits:
+def _limits(model: Model, plan: ServingPlan, memory: MemoryPlan, cache_tiers: Tiers, gpu: Gpu) -> Limits:
     longest = model_length(model, plan, memory.pool, memory.blocks, states=has_states(model, plan, gpu))
     sizes = graph_sizes(plan, gpu.architecture == "blackwell")
     return Limits(
@@ -159,7 +159,7 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, cache_tiers: Tiers, gp
     )
 
 
-def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
+def _tables(model: Model, plan: ServingPlan, pricer: Pricer) -> dict[str, Floats]:
     """Tables by the fields of `StepTimes`, including the drafter's passes."""
     splits_experts = plan.dp > 1 and plan.pp == 1
     tables = {
@@ -181,7 +181,9 @@ def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     return tables
 
 
-def _with_drafter(token_ns: Floats, head_ns: Floats, proposes: Model, plan: Plan, pricer: Pricer) -> list[Floats]:
+def _with_drafter(
+    token_ns: Floats, head_ns: Floats, proposes: Model, plan: ServingPlan, pricer: Pricer
+) -> list[Floats]:
     """The target's tables by tokens and by rows with the passes of its drafter added."""
     assert plan.drafting is not None
     draft_plan = dataclasses.replace(plan, drafting=None, pp=1)
@@ -189,7 +191,7 @@ def _with_drafter(token_ns: Floats, head_ns: Floats, proposes: Model, plan: Plan
     return with_passes(token_ns, head_ns, *drafts, plan.drafting.tokens)
 
 
-def with_drafter(engine: Engine, times: StepTimes) -> StepTimes:
+def with_drafter(engine: PricedEngine, times: StepTimes) -> StepTimes:
     """Step times of the target alone with its drafter's passes, composed; attention of ``times`` has them already."""
     plan = engine.plan
     proposes = drafter(engine.model, plan.drafting) if plan.drafting else None
@@ -203,7 +205,7 @@ def with_drafter(engine: Engine, times: StepTimes) -> StepTimes:
     return dataclasses.replace(times, token_ns=times.token_ns + token_ns, head_ns=times.head_ns + head_ns)
 
 
-def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
+def with_messages(engine: PricedEngine, times: StepTimes) -> StepTimes:
     """Step times of one pipeline stage alone with its message to the next one, composed."""
     plan = engine.plan
     if plan.pp == 1:
@@ -216,7 +218,7 @@ def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
     return dataclasses.replace(times, token_ns=times.token_ns + np.interp(np.arange(max_tokens + 1), grid, priced))
 
 
-def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:
+def _fixed_ns(model: Model, plan: ServingPlan, tables: dict[str, Floats]) -> float:
     """Time of a step's attention kernels that its sequences share: vLLM runs one a layer for all of them.
 
     Others run prompts and decodes apart, as does latent attention.
@@ -231,7 +233,7 @@ def backend(cluster: Cluster) -> str:
     return "flash3" if cluster.gpu.architecture == "hopper" else "flash"
 
 
-def _decoding(model: Model, plan: Plan) -> list[Work]:
+def _decoding(model: Model, plan: ServingPlan) -> list[Work]:
     """A typical decoding step, for which the result reports the origins of prices."""
     works: list[Work] = []
     for layer, count in stage.layers_of(model, plan):
@@ -245,7 +247,9 @@ def _shared(work: Work) -> bool:
     return isinstance(work, Routed) or (isinstance(work, Reduce) and work.over == "experts")
 
 
-def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all") -> Floats:
+def _token_table(
+    model: Model, plan: ServingPlan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all"
+) -> Floats:
     """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
     max_tokens = plan.max_num_batched_tokens
     grid = _grid(max_tokens)
@@ -283,7 +287,7 @@ def _doubling(first: int, last: int) -> list[int]:
     return [size for size in sizes if size < last]
 
 
-def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
+def _head_table(model: Model, plan: ServingPlan, pricer: Pricer) -> Floats:
     max_rows = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
     grid = sorted(
         {size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < max_rows} | {max_rows}
@@ -291,7 +295,7 @@ def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     return np.interp(np.arange(max_rows + 1), grid, [pricer.total_ns(stage.head(model, plan, size)) for size in grid])
 
 
-def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
+def _lora_table(model: Model, plan: ServingPlan, pricer: Pricer) -> Floats:
     """Time of the adapters' products by tokens of a step that have an adapter."""
     max_tokens = plan.max_num_batched_tokens
     grid = _grid(max_tokens)
@@ -309,7 +313,7 @@ _ROWS = range(min(GRID, 15))  # log2 of sequences or queries: up to 16,384
 _COLUMNS = range(min(GRID, 19))  # log2 of keys: up to 262,144
 
 
-def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
+def _attention_table(model: Model, plan: ServingPlan, pricer: Pricer, *, decode: bool) -> Floats:
     """[log2 sequences or queries, log2 keys] table of the stage's attention kernels, scores and states."""
     verified = 1 + (plan.drafting.tokens if plan.drafting else 0)
     table = np.zeros((len(_ROWS), len(_COLUMNS)))
@@ -323,7 +327,7 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
     return table[np.minimum(np.arange(GRID), len(_ROWS) - 1)][:, np.minimum(np.arange(GRID), len(_COLUMNS) - 1)]
 
 
-def _kernels_ns(mixer: Cached, plan: Plan, pricer: Pricer, verified: int, *, decode: bool) -> Floats:
+def _kernels_ns(mixer: Cached, plan: ServingPlan, pricer: Pricer, verified: int, *, decode: bool) -> Floats:
     """Times of one layer's attention kernel, with an indexer's scores, over the grid."""
     kernels = backend(pricer.cluster)
     works: dict[tuple[int, int], list[Work]] = {}

@@ -81,7 +81,7 @@ def _whole(word: str) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class WorkloadRecipe:
     """Parameters of a generated workload."""
 
     requests: int
@@ -103,7 +103,7 @@ class Recipe:
     seed: int = 0
 
 
-def generate(recipe: Recipe) -> Workload:
+def generate(recipe: WorkloadRecipe) -> Workload:
     """Generate the workload of a recipe, deterministically."""
     if recipe.requests < 1 or recipe.turns < 1 or recipe.groups < 1 or (recipe.rate is not None and recipe.rate <= 0):
         raise InputError(
@@ -133,7 +133,7 @@ def generate(recipe: Recipe) -> Workload:
     return workload.first(recipe.requests)
 
 
-def _turns(recipe: Recipe, arrival: Ints, prompt: Ints, output: Ints) -> tuple[Ints, Ints, Ints]:
+def _turns(recipe: WorkloadRecipe, arrival: Ints, prompt: Ints, output: Ints) -> tuple[Ints, Ints, Ints]:
     """Extend prompts by all earlier turns; the turns of a conversation are adjacent."""
     shape = (len(arrival), recipe.turns)
     prompts, answered = prompt.reshape(shape).copy(), output.reshape(shape)
@@ -149,7 +149,7 @@ def _parents(chats: int, turns: int) -> Ints:
     return parents
 
 
-def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
+def _arrivals(recipe: WorkloadRecipe, rng: Generator, count: int) -> Ints:
     if recipe.rate is None:
         return np.zeros(count, np.int64)
     mean = 1 / recipe.rate
@@ -172,7 +172,7 @@ def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
     return (times * _S).astype(np.int64)
 
 
-def _name(recipe: Recipe) -> str:
+def _name(recipe: WorkloadRecipe) -> str:
     arrival_text = "all at once" if recipe.rate is None else f"{recipe.arrivals}, {recipe.rate:g} requests/s"
     if recipe.concurrency:
         arrival_text = f"{recipe.concurrency} in flight" + ("" if recipe.rate is None else f", {arrival_text}")

@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class ProfiledSteps:
     """All entries of some steps; an entry marks the end of each."""
 
     entries: list[Entry]
@@ -69,7 +69,7 @@ class Steps:
     priorities: Mapping[int, int] = dataclasses.field(default_factory=dict)  # of streams that overtake others
 
 
-def rebuild_entries(profile: Profile, window: Window, groups: Groups) -> Steps:
+def rebuild_entries(profile: Profile, window: Window, groups: Groups) -> ProfiledSteps:
     """Rebuild the entries of the selected steps."""
     return _Walk(profile, window, groups).steps()
 
@@ -104,7 +104,7 @@ class _Walk:
         self._streams = self._dense_streams()
         self._starts = sorted(event.start_ns for event in profile.work)
 
-    def steps(self) -> Steps:
+    def steps(self) -> ProfiledSteps:
         step_ends_ns = list(self._window.ends_ns)
         for call in self._calls:
             while call.start_ns >= step_ends_ns[0]:
@@ -121,7 +121,7 @@ class _Walk:
         for end in step_ends_ns:
             self._end_step(end)
         priorities = stream_priorities(self._kernels) if self._profile.syncs else {}
-        return Steps(self._entries, self._unexplained, self._inferred, self._nameless, priorities)
+        return ProfiledSteps(self._entries, self._unexplained, self._inferred, self._nameless, priorities)
 
     def _end_step(self, at_ns: int) -> None:
         """Mark the end of a step, including host time until then."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from presim.capture.reading.classify import classify_launch, memory_family
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.errors import InputError
 from presim.sources.kineto.events import Event, Profile, presim_argument
@@ -77,14 +77,14 @@ class Reader:
         share = 1 / max(1, self.kernels[event.number("External id")])
         return _signature_of_operator(event, operator, share)
 
-    def operator(self, event: Event) -> Operator | None:
+    def operator(self, event: Event) -> LaunchingOperator | None:
         """The launching operator with its shapes; None if unknown."""
         call = self.profile.operators.get(event.number("External id"))
         if call is None:
             return None
         inputs = operands(call.args)
         name = call.name if "::" in call.name else f"profile::{call.name}"
-        return Operator(name, inputs, _outputs(name, inputs), _flags(call.args))
+        return LaunchingOperator(name, inputs, _outputs(name, inputs), _flags(call.args))
 
     def name(self, event: Event) -> str:
         """The operator's name, else the kernel's own."""
@@ -165,7 +165,7 @@ def _outputs(name: str, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
     return ()
 
 
-def _signature_of_operator(event: Event, operator: Operator, share: float) -> Signature:
+def _signature_of_operator(event: Event, operator: LaunchingOperator, share: float) -> Signature:
     base = operator.base_name
     signature: Signature | None = None
     if base in _PRODUCTS and _PRODUCT_KERNEL.search(event.name) and not _REDUCE.search(event.name):
@@ -182,7 +182,7 @@ def _signature_of_operator(event: Event, operator: Operator, share: float) -> Si
         return _unclassified(event, operator.name, sum(operand.bytes for operand in operator.inputs))
 
 
-def _product(operator: Operator) -> Gemm | None:
+def _product(operator: LaunchingOperator) -> Gemm | None:
     """``a @ b`` of the last two matrices; for `aten::linear` the second is transposed."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) >= 2]
     if len(matrices) < 2:
@@ -202,7 +202,7 @@ def _product(operator: Operator) -> Gemm | None:
     )  # fmt: skip
 
 
-def _attention(operator: Operator, kernel: str) -> Attention | None:
+def _attention(operator: LaunchingOperator, kernel: str) -> Attention | None:
     backward = "backward" in operator.base_name
     tensors = [operand for operand in operator.inputs if len(operand.shape) == 4]
     if len(tensors) < (4 if backward else 3) or re.search("combine|dot_do_o|convert_dq|preprocess", kernel):

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.hardware import Cluster, catalogue, choose_cluster
-from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
+from presim.sources.kineto.entries import Entry, ProfiledSteps, rebuild_entries
 from presim.sources.kineto.events import RECURRING, WHOLE, Profile, is_profile, read
 from presim.sources.kineto.profile_steps import Window, choose_window
 from presim.sources.kineto.profiled_collectives import Groups
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
 from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
@@ -31,7 +31,7 @@ class Kineto:
     """Reads profiles and rebuilds the entries of their steps."""
 
     paths: Sequence[Path]
-    request: Request
+    request: SourceRequest
     name: str = "kineto"
     reader: Callable[[Path], Profile] = read
 
@@ -70,7 +70,7 @@ class Kineto:
         )
 
 
-def open_kineto(paths: Sequence[Path], request: Request) -> Kineto | None:
+def open_kineto(paths: Sequence[Path], request: SourceRequest) -> Kineto | None:
     """Open files, or folders of them, that look like Chrome traces."""
     files: list[Path] = []
     for path in paths:
@@ -83,7 +83,7 @@ class _Rank:
     rank: int
     profile: Profile
     window: Window
-    steps: Steps
+    steps: ProfiledSteps
     groups: tuple[Group, ...]
 
 
@@ -133,7 +133,7 @@ def _check_complete(absent: Sequence[int], world_size: int, missing: str) -> Non
         )
 
 
-def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster:
+def _recorded_on(profile: Profile, world_size: int, request: SourceRequest) -> Cluster:
     """The profiled cluster, from the user's options, then from the file."""
     recorded = profile.written_by
     gpu = request.gpu or recorded.get("gpu")

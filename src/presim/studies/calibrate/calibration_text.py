@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from presim.studies.calibrate.fit_cluster import Calibration, MemoryCheck
+from presim.studies.calibrate.fit_cluster import ClusterCalibration, MemoryCheck
 from presim.studies.calibrate.parts import WORDS, Part
 
 
@@ -38,7 +38,7 @@ class CalibrationReport(msgspec.Struct, frozen=True):
     schema: str = "presim-calibration/1"
 
 
-def report(calibration: Calibration, path: str) -> CalibrationReport:
+def report(calibration: ClusterCalibration, path: str) -> CalibrationReport:
     """The changes, their data, and the agreement with the run before and after. ``path``: the file of the cluster."""
     changes = [
         ChangeRow(change.part, change.factor, change.support, change.before, change.after)

@@ -21,7 +21,7 @@ from presim.trace.job import Job
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
-    from presim.studies.calibrate.fit_cluster import Calibration
+    from presim.studies.calibrate.fit_cluster import ClusterCalibration
     from presim.studies.calibrate.log_lines import StepWork
     from presim.studies.calibrate.parts import Part
     from presim.trace.schema import Trace
@@ -35,7 +35,7 @@ def calibrate_job(
     change: Part | None = None,
     step: int | None = None,
     missing: Literal["refuse", "same"] = "refuse",
-) -> Calibration:
+) -> ClusterCalibration:
     """Fit the cluster to a profile, a log with step times, or the seconds of a step.
 
     ``trace``: folder of the same job as captured by presim. ``change``: the part of the cluster to adjust.
@@ -83,15 +83,15 @@ def _by_profile(
     trace: str | os.PathLike[str] | None,
     step: int | None,
     missing: Literal["refuse", "same"],
-) -> Calibration:
+) -> ClusterCalibration:
     from presim.cost.profiled import origin_of
     from presim.hardware import choose_cluster
     from presim.sources.kineto.profile_source import Kineto
     from presim.sources.readers import open_files
-    from presim.sources.source import Request
+    from presim.sources.source import SourceRequest
     from presim.studies.calibrate import fit_cluster
 
-    request = Request(**dataclasses.asdict(options), step=step, missing=missing)
+    request = SourceRequest(**dataclasses.asdict(options), step=step, missing=missing)
     source = open_files(paths, request, "kineto")
     profiled = source.job()
     measured = profiled.traces[0].manifest.measured
@@ -126,8 +126,8 @@ def _find_isolated(profiled: Job, cluster: Cluster, options: Options) -> list[np
 
 
 def _with_memory(
-    calibration: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
-) -> Calibration:
+    calibration: ClusterCalibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
+) -> ClusterCalibration:
     """The calibration with a comparison of memory peaks: the profile's, and the captured job's steady step's."""
     from presim.sources.kineto.profiled_memory import read_peaks
     from presim.studies.calibrate.fit_cluster import MemoryCheck

@@ -63,7 +63,7 @@ class MemoryCheck:
 
 
 @dataclasses.dataclass(frozen=True)
-class Calibration:
+class ClusterCalibration:
     """The fitted changes, and how well they predict the run."""
 
     changes: tuple[Change, ...]
@@ -91,7 +91,7 @@ def fit_to_profile(
     predict: Predict,
     measured_s: float,
     isolated: Sequence[NDArray[np.bool_]] | None = None,
-) -> Calibration:
+) -> ClusterCalibration:
     """Fit rates to an imported profile; ``predict`` gives the step time on a cluster.
 
     ``isolated``: by trace and entry, whether work ran without other work beside it
@@ -167,7 +167,7 @@ def host_factor_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> f
     return round((spent - calls_ns) / reference, 3)
 
 
-def with_host_factor(calibration: Calibration, factor: float, predict: Predict) -> Calibration:
+def with_host_factor(calibration: ClusterCalibration, factor: float, predict: Predict) -> ClusterCalibration:
     """The same with another factor of the hosts."""
     before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
@@ -181,7 +181,7 @@ def with_host_factor(calibration: Calibration, factor: float, predict: Predict) 
 
 def fit_to_step_time(
     cluster: Cluster, predict: Predict, used_s: float, held_s: float | None, part: Part | None
-) -> Calibration:
+) -> ClusterCalibration:
     """Fit the rate that the step time depends on most, or that of the named ``part``.
 
     Raises:
@@ -218,7 +218,7 @@ def fit_to_step_time(
     change = Change(fitted_part, round(factor, 4), support, None, None)
     target = with_factors(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
-    return Calibration((change,), target, measured, before, predict(target), held_s is not None, notes)
+    return ClusterCalibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
 
 def _make_calibration(
@@ -229,12 +229,12 @@ def _make_calibration(
     measured_s: float,
     *,
     held_out: bool,
-) -> Calibration:
+) -> ClusterCalibration:
     factors: dict[Part, float] = {change.part: change.factor for change in changes}
     target = with_factors(cluster, factors)
     before = predict(cluster)
     after = predict(target) if changes else before
-    return Calibration(tuple(changes), target, measured_s, before, after, held_out, tuple(notes))
+    return ClusterCalibration(tuple(changes), target, measured_s, before, after, held_out, tuple(notes))
 
 
 def _kinds(

@@ -14,7 +14,7 @@ from presim.units import GIB, count, percent, seconds
 SCHEMA_VERSION = 1
 
 
-class Check(msgspec.Struct, frozen=True):
+class LimitCheck(msgspec.Struct, frozen=True):
     """One limit of one job."""
 
     limit: Annotated[str, doc("Name of the limit, as in the file of budgets.")]
@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True):
     name: Annotated[str, doc("The job.")]
     passed: Annotated[bool, doc("Whether it ran and keeps every limit.")]
     failure: Annotated[str, doc("Why there is no prediction that stands; empty where there is one.")]
-    checks: Annotated[list[Check], doc("Its limits.")]
+    checks: Annotated[list[LimitCheck], doc("Its limits.")]
     step_time_s: Annotated[float | None, doc("Seconds of a step.")]
     step_time_change_s: Annotated[float | None, doc("Against the baseline, where it has this job.")]
     memory_bytes: Annotated[int | None, doc("Bytes of the device in use at the peak.")]
@@ -70,7 +70,7 @@ def used_bytes(result: Result) -> int:
     return result.memory.peak_reserved_bytes + sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
 
-def _checks(budget: Budget, result: Result, baseline: Result | None) -> list[Check]:
+def _checks(budget: Budget, result: Result, baseline: Result | None) -> list[LimitCheck]:
     figures = [
         ("step_time_s", budget.step_time_s, result.step_time_s, "step time", seconds, True),
         ("memory_GiB", budget.memory_GiB, used_bytes(result) / GIB, "memory", _gib, True),
@@ -92,16 +92,16 @@ def _checks(budget: Budget, result: Result, baseline: Result | None) -> list[Che
     return [*checks, *_increases(budget, result, baseline)]
 
 
-def _check(limit: str, bound: float, value: float | None, words: str, shown: object, at_most: bool) -> Check:
+def _check(limit: str, bound: float, value: float | None, words: str, shown: object, at_most: bool) -> LimitCheck:
     show = shown if callable(shown) else str
     if value is None:
-        return Check(limit, False, None, bound, f"{words} is not known")
+        return LimitCheck(limit, False, None, bound, f"{words} is not known")
     is_within = value <= bound if at_most else value >= bound
     relation = ("within" if is_within else "above") if at_most else ("above" if is_within else "below")
-    return Check(limit, is_within, value, bound, f"{words} {show(value)}, {relation} the limit of {show(bound)}")
+    return LimitCheck(limit, is_within, value, bound, f"{words} {show(value)}, {relation} the limit of {show(bound)}")
 
 
-def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[Check]:
+def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[LimitCheck]:
     pairs = (
         ("step_time_increase", budget.step_time_increase, "step time", result.step_time_s, _step(baseline)),
         (
@@ -118,12 +118,14 @@ def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[
             continue
         if not before or after is None:
             sentence = f"{words} has no baseline to be compared with"
-            checks.append(Check(limit, baseline is None, None, bound, sentence))  # the first run creates the baseline
+            checks.append(
+                LimitCheck(limit, baseline is None, None, bound, sentence)
+            )  # the first run creates the baseline
             continue
         change = after / before - 1
         relation = "within" if change <= bound else "above"
         sentence = f"{words} changed by {change:+.1%}, {relation} the limit of {bound:+.1%}"
-        checks.append(Check(limit, change <= bound, change, bound, sentence))
+        checks.append(LimitCheck(limit, change <= bound, change, bound, sentence))
     return checks
 
 

@@ -17,7 +17,7 @@ from presim.evaluation.options import RunOptions
 from presim.hardware.cluster import Cluster
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.gpus import gpu_of
-from presim.studies.validation.runs import Run, Settings, UnknownCaseError
+from presim.studies.validation.runs import Settings, UnknownCaseError, ValidationRun
 from presim.trace import job_store
 from presim.trace.job import Job
 from presim.trace.schema import Trace
@@ -92,7 +92,7 @@ class Commands:
     settings: Settings
     sources_of_tests: Collection[str] = ()
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         """The run of a case.
 
         Raises:

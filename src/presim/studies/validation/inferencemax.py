@@ -17,7 +17,7 @@ Options = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class ScriptLoad:
     """What a script computes its options from."""
 
     prompt: int
@@ -41,10 +41,10 @@ class Script:
     model: str  # part of a model's name
     gpus: tuple[str, ...]
     weights: tuple[str, ...]  # `gemm_quant` of its rows
-    options: Callable[[Load], Options]
+    options: Callable[[ScriptLoad], Options]
 
 
-def _dsr1_fp8(load: Load) -> Options:
+def _dsr1_fp8(load: ScriptLoad) -> Options:
     tokens = 8192 if load.tp == 4 else 32768
     interval = 10 if load.tp == 4 else load.polling
     return {
@@ -59,7 +59,7 @@ def _dsr1_fp8(load: Load) -> Options:
     }
 
 
-def _dsr1_fp4(load: Load) -> Options:
+def _dsr1_fp4(load: ScriptLoad) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
@@ -70,7 +70,7 @@ def _dsr1_fp4(load: Load) -> Options:
     }
 
 
-def _glm5_fp8_b200(load: Load) -> Options:
+def _glm5_fp8_b200(load: ScriptLoad) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
@@ -81,15 +81,15 @@ def _glm5_fp8_b200(load: Load) -> Options:
     }
 
 
-def _glm5_fp4_b200(load: Load) -> Options:
+def _glm5_fp4_b200(load: ScriptLoad) -> Options:
     return {"max_num_seqs": load.concurrency, "max_num_batched_tokens": 131072, "gpu_memory_utilization": 0.8}
 
 
-def _glm5_h200(load: Load) -> Options:
+def _glm5_h200(load: ScriptLoad) -> Options:
     return {"gpu_memory_utilization": 0.85}
 
 
-def _qwen35(load: Load) -> Options:
+def _qwen35(load: ScriptLoad) -> Options:
     return {
         "prefix_caching": False,
         "fp8_products": "flashinfer",
@@ -101,7 +101,7 @@ def _qwen35(load: Load) -> Options:
     }
 
 
-def _qwen35_fp8(load: Load) -> Options:
+def _qwen35_fp8(load: ScriptLoad) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
@@ -113,7 +113,7 @@ def _qwen35_fp8(load: Load) -> Options:
     }
 
 
-def _minimax(load: Load) -> Options:
+def _minimax(load: ScriptLoad) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
@@ -123,7 +123,7 @@ def _minimax(load: Load) -> Options:
     }
 
 
-def _gpt_oss_b200(load: Load) -> Options:
+def _gpt_oss_b200(load: ScriptLoad) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
@@ -134,7 +134,7 @@ def _gpt_oss_b200(load: Load) -> Options:
     }
 
 
-def _gpt_oss_h200(load: Load) -> Options:
+def _gpt_oss_h200(load: ScriptLoad) -> Options:
     return {
         "prefix_caching": False,
         "max_num_batched_tokens": 8192,
@@ -144,20 +144,20 @@ def _gpt_oss_h200(load: Load) -> Options:
     }
 
 
-def _llama_70b(load: Load) -> Options:
+def _llama_70b(load: ScriptLoad) -> Options:
     return {"cache": "fp8", "prefix_caching": False, "max_num_batched_tokens": 8192, "max_num_seqs": 512}
 
 
-def _gpt_oss_trtllm(load: Load) -> Options:
+def _gpt_oss_trtllm(load: ScriptLoad) -> Options:
     return {"cache": "fp8", "prefix_caching": False, "max_num_batched_tokens": 20000, "max_num_seqs": 512}
 
 
-def _dsr1_trtllm(load: Load) -> Options:
+def _dsr1_trtllm(load: ScriptLoad) -> Options:
     tokens = -(-(load.concurrency + load.prompt + 64) // 64) * 64
     return {"cache": "fp8", "prefix_caching": False, "max_num_batched_tokens": tokens}
 
 
-def _dsr1_trtllm_2026(load: Load) -> Options:
+def _dsr1_trtllm_2026(load: ScriptLoad) -> Options:
     options = _dsr1_trtllm(load)
     return {**options, "max_num_batched_tokens": max(options["max_num_batched_tokens"], 8192)}
 
@@ -220,7 +220,7 @@ def options_of(row: Row, engine: str, tp: int) -> Options:
         return {}
     prompt, output = _lengths(row)
     script = max(earlier, key=lambda script: script.since)
-    return script.options(Load(prompt, output, int(float(row.get("concurrency") or 0)), tp))
+    return script.options(ScriptLoad(prompt, output, int(float(row.get("concurrency") or 0)), tp))
 
 
 def _fits(script: Script, row: Row, engine: str) -> bool:

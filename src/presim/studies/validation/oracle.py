@@ -23,7 +23,7 @@ from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.readers import open_files
-from presim.sources.source import Request
+from presim.sources.source import SourceRequest
 from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, family
@@ -64,7 +64,7 @@ class OracleSplit:
     families: list[FamilyError]  # longest first
 
 
-def split_error(files: Sequence[Path], request: Request, predicted_job: Path | None = None) -> OracleSplit:
+def split_error(files: Sequence[Path], request: SourceRequest, predicted_job: Path | None = None) -> OracleSplit:
     """Split the error of predicting a recorded step; ``predicted_job``: a saved capture of the same job.
 
     Raises:

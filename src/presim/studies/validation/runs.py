@@ -30,7 +30,7 @@ class UnknownCaseError(CannotBuildError):
     """The provider does not know such cases; another one may."""
 
 
-class Run(Protocol):
+class ValidationRun(Protocol):
     """A case that can be captured, priced and simulated."""
 
     @property
@@ -85,7 +85,7 @@ class CaseProvider(Protocol):
         """Sources in which each row is a test case with a model of its own. The table by model omits them."""
         ...
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         """The run of a case.
 
         Raises:
@@ -113,7 +113,7 @@ class Providers:
         """The sources of tests of all providers."""
         return frozenset(source for provider in self.providers for source in provider.sources_of_tests)
 
-    def prepare(self, case: Case) -> Run:
+    def prepare(self, case: Case) -> ValidationRun:
         """The run of a case.
 
         Raises:

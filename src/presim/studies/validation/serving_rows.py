@@ -12,9 +12,9 @@ from presim.errors import InputError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.model_lookup import checkpoint_of, find
-from presim.serving.serving_plan import Kernels, Plan, Weights
-from presim.serving.steps.times import Engine, build
-from presim.serving.workloads.generate import Lengths, Recipe
+from presim.serving.serving_plan import Kernels, ServingPlan, Weights
+from presim.serving.steps.times import PricedEngine, build
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe
 from presim.studies.validation import inferencemax
 from presim.system.files import shortened
 
@@ -148,7 +148,7 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
     return tp, dp, ep > 1
 
 
-def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
+def _plan(row: Row, prefix: str, concurrency: int) -> ServingPlan:
     plain, experts = _weights(row, find(row["model"]))
     has_published_types = plain == "fp4" and _name(row) != row["model"]
     tp, dp, ep = _factors(row, prefix)
@@ -170,7 +170,7 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
         "kernels": _KERNELS.get(_framework(row), "vllm"),
         "engine_version": _version(row),
     }
-    return Plan(**fields | inferencemax.options_of(row, _framework(row), tp))
+    return ServingPlan(**fields | inferencemax.options_of(row, _framework(row), tp))
 
 
 def _name(row: Row) -> str:
@@ -207,7 +207,7 @@ def _keeps_fp8(row: Row) -> bool:
 
 
 @functools.lru_cache(64)
-def _engine(model: str, gpu: str, plan: Plan) -> Engine:
+def _engine(model: str, gpu: str, plan: ServingPlan) -> PricedEngine:
     return build(find(model), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
 
 
@@ -220,14 +220,14 @@ def deployment_of_row(row: Row) -> Deployment:
     return _disaggregated(row) if row.get("mode") == "disagg" else _aggregated(row)
 
 
-def load_of_row(row: Row) -> Recipe:
+def load_of_row(row: Row) -> WorkloadRecipe:
     """What is served.
 
     Raises:
         InputError: a number is none.
     """
     requests, concurrency, prompt, output = _load(row)
-    return Recipe(
+    return WorkloadRecipe(
         requests, _lengths(row, prompt), _lengths(row, output), concurrency=concurrency, rate=_rate(row), seed=0
     )
 

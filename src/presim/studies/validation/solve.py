@@ -17,7 +17,7 @@ from presim.result import Result
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim.studies.validation.plausibility import least_share
 from presim.studies.validation.results import RUN_FAILED, Prediction
-from presim.studies.validation.runs import Providers, Run
+from presim.studies.validation.runs import Providers, ValidationRun
 from presim.trace.schema import Trace
 from presim.units import GIB
 
@@ -39,13 +39,13 @@ def solve(case: Case, providers: Providers, options: Options | None = None) -> P
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 
-def _predict(case: Case, run: Run, options: Options | None) -> Prediction:
+def _predict(case: Case, run: ValidationRun, options: Options | None) -> Prediction:
     traces = run.traces()
     evaluation = run.evaluate(traces, options)
     return _scale_to_measured_step(run, traces, evaluation, _prediction(case, run, traces, evaluation.result))
 
 
-def _predict_with_more_memory(case: Case, run: Run, options: Options | None, short: Prediction) -> Prediction:
+def _predict_with_more_memory(case: Case, run: ValidationRun, options: Options | None, short: Prediction) -> Prediction:
     """Time and memory on GPUs with more memory, for a measured case that does not fit in the simulation."""
     gpu = run.cluster.gpu
     larger = msgspec.structs.replace(gpu, memory_bytes=_ROOM * gpu.memory_bytes)
@@ -56,7 +56,7 @@ def _predict_with_more_memory(case: Case, run: Run, options: Options | None, sho
     return dataclasses.replace(prediction, outcome=short.outcome, reason=reason, memory_bytes=gpu.memory_bytes)
 
 
-def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -> Prediction:
+def _prediction(case: Case, run: ValidationRun, traces: Sequence[Trace], result: Result) -> Prediction:
     """The step time of the job and the memory of the measured rank."""
     manifests = [trace.manifest for trace in traces]
     failed = next((manifest for manifest in manifests if manifest.exit not in ("ok", "stopped")), None)
@@ -78,7 +78,7 @@ def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -
 
 
 def _scale_to_measured_step(
-    run: Run, traces: Sequence[Trace], evaluation: Evaluation, prediction: Prediction
+    run: ValidationRun, traces: Sequence[Trace], evaluation: Evaluation, prediction: Prediction
 ) -> Prediction:
     """Scale time and interval to the measured step, if it differs from the simulated one."""
     step = run.step_s(traces, evaluation) if prediction.step_time_s else None

@@ -7,7 +7,7 @@ import pytest
 from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown
 from presim.analysis.time.loading import data_loading
-from presim.analysis.time.steps import Steps, whole_rounds
+from presim.analysis.time.steps import TraceSteps, whole_rounds
 from presim.engine.simulate import simulate
 from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
@@ -34,7 +34,7 @@ def loader_job(workers: int, batches: int, batch_ns: int = BATCH_NS) -> Trace:
     return build.trace()
 
 
-def analysed(trace: Trace) -> tuple[Timeline, Steps, Breakdown]:
+def analysed(trace: Trace) -> tuple[Timeline, TraceSteps, Breakdown]:
     timeline = simulate(fakes.priced(trace), options=Options(launch_latency_ns=2_000))
     return timeline, *steady_breakdown(trace, timeline, 0)
 

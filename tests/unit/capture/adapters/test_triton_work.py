@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from presim.capture.adapters.triton_programs import strata, trip_count
 from presim.capture.adapters.triton_scalars import Address, Scalar
-from presim.capture.adapters.triton_work import Kernel, Launch
+from presim.capture.adapters.triton_work import Kernel, TritonLaunch
 
 CODE = Path(__file__).parent / "ttir"
 BF16 = 2
@@ -27,7 +27,7 @@ def unknown(place: Address) -> Scalar:
     return None
 
 
-def multiply(m: int, n: int, k: int) -> Launch:
+def multiply(m: int, n: int, k: int) -> TritonLaunch:
     """Tiles of 128 x 256, 64 deep."""
     sizes = {"a": BF16 * m * k, "b": BF16 * k * n, "c": BF16 * m * n}
     places: dict[str, Scalar] = {name: Address(name) for name in sizes}
@@ -53,7 +53,7 @@ def test_loops_follow_the_arguments_of_the_launch(m: int, n: int, k: int) -> Non
     assert multiply(128 * m - 1, 256 * n - 1, max(64 * k - 1, 0)).products == found.products
 
 
-def attend(length: int) -> Launch:
+def attend(length: int) -> TritonLaunch:
     """4 sequences of 32 heads of 128, 8 of keys; tiles of 128 queries and 64 keys, up to the diagonal."""
     size = BF16 * 4 * length * 128
     sizes = {"queries": 32 * size, "keys": 8 * size, "values": 8 * size, "outputs": 32 * size}
@@ -70,7 +70,7 @@ def test_causal_attention_computes_half_of_the_tiles_and_those_on_the_diagonal()
     assert found.instructions[1] > 4 * 32 * tiles * 128 * 64  # an exponential for each score
 
 
-def group(ends: tuple[int, ...] | None) -> Launch:
+def group(ends: tuple[int, ...] | None) -> TritonLaunch:
     """8 experts, 16,384 rows of 4096, weights of 2048 x 4096; 132 programs iterate over tiles of 128 x 128."""
     sizes = {"x": BF16 * 16384 * 4096, "w": BF16 * 8 * 2048 * 4096, "y": BF16 * 16384 * 2048, "offsets": 4 * 9}
     places: dict[str, Scalar] = {name: Address(name) for name in sizes}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.device_values.drawn_values import lengths
-from presim.capture.device_values.policies import DEFAULTS, Origin, format_for_hook, parse, seeded
+from presim.capture.device_values.policies import DEFAULTS, DeviceValueOrigin, format_for_hook, parse, seeded
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
 
@@ -113,7 +113,7 @@ def test_a_routing_without_a_seed_has_no_further_draws(values: list[str], routin
 def test_origins_match_the_shim() -> None:
     header = (SHIM_DIRECTORY / "core" / "values.h").read_text()
     numbers = {int(number) for number in re.findall(r"^  k\w+ = (\d+),", header, re.MULTILINE)}
-    assert numbers == {int(origin) for origin in Origin}
+    assert numbers == {int(origin) for origin in DeviceValueOrigin}
 
 
 def test_lengths_have_the_distribution_that_is_named(tmp_path: Path) -> None:

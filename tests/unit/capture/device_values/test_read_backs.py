@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from presim.capture.device_values import read_backs
-from presim.capture.device_values.policies import Origin
+from presim.capture.device_values.policies import DeviceValueOrigin
 from presim.capture.device_values.read_backs import ReadBacks
 from presim.trace.schema import ReadBack
 
@@ -34,7 +34,7 @@ def test_a_loop_that_keeps_reading_the_same_value_is_ended(
     message = ""
     try:
         for _ in range(1500):
-            reads._read(b"aten::_local_scalar_dense", Origin.LOSS, 5)
+            reads._read(b"aten::_local_scalar_dense", DeviceValueOrigin.LOSS, 5)
     except StoppedError as error:
         message = str(error)
     assert message.startswith("the script loops at train.py:7 on a device value") == ends
@@ -48,8 +48,8 @@ def test_every_place_is_listed_by_frequency(monkeypatch: pytest.MonkeyPatch) -> 
     reads = ReadBacks({"watchdog": "60"}, pytest.fail)
     monkeypatch.setattr(reads, "_count_descriptions", lambda: 0, raising=False)  # of the hook, which tells of reads
     for _ in range(1001):
-        reads._read(b"aten::_local_scalar_dense", Origin.ZERO, 0)
-    reads._read(b"aten::nonzero", Origin.COMPUTED, 0)
+        reads._read(b"aten::_local_scalar_dense", DeviceValueOrigin.ZERO, 0)
+    reads._read(b"aten::nonzero", DeviceValueOrigin.COMPUTED, 0)
     records = reads.records()
     assert records[0] == ReadBack("train.py:7", "item", "zero", 2)
     assert len(records) == 1001

@@ -14,7 +14,7 @@ import pytest
 from presim.capture.processes import forks
 from presim.capture.processes.forks import RECIPE, Forks
 from presim.capture.processes.rank_process import Process, Start, execute, has_ended_within
-from presim.capture.script.control import Request
+from presim.capture.script.control import ForkRequest
 
 SHARED = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PRESIM_LIVE": "1.0 2 3"}
 
@@ -112,7 +112,7 @@ def test_a_zygote_that_has_ended_is_restarted(zygote: Zygote) -> None:
     assert len(zygote.begun) == 2
 
 
-def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:
+def fork(zygote: Zygote, lines: bytes) -> tuple[Process, ForkRequest]:
     """Rank 1, started by a zygote that writes these lines to its pipe."""
     heard: list[bytes] = []
 
@@ -129,13 +129,13 @@ def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:
         answering.start()
         process = begin(start(1, MASTER_PORT="1234"))
         answering.join()
-    return process, msgspec.json.decode(heard[0], type=Request)
+    return process, msgspec.json.decode(heard[0], type=ForkRequest)
 
 
 def test_a_fork_gets_only_its_own_variables(zygote: Zygote) -> None:
     process, request = fork(zygote, b"42\n0\n")
     own = {"RANK": "1", "LOCAL_RANK": "1", "PRESIM_RANK": "1", "PRESIM_LOG_DIR": "/logs/1", "MASTER_PORT": "1234"}
-    assert request == Request("/logs/1/control", own)
+    assert request == ForkRequest("/logs/1/control", own)
     assert process.pid == 42
     process.close()
 

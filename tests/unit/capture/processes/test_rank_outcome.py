@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from presim.capture.processes.rank_outcome import CapturedRank, host_limit, stop_alike
-from presim.capture.script.control import Outcome
+from presim.capture.script.control import ScriptOutcome
 from presim.capture.steps.stopping import Stop
 
 
@@ -29,14 +29,16 @@ def test_a_limit_of_this_machine_is_named_as_such(limit: int, cause: str) -> Non
 def test_ranks_that_ran_ahead_end_where_the_lowest_was_stopped() -> None:
     """One had reached its own bound, one the end of the script; one that raised has its own end."""
     ends = {0: ("stopped", 12), 1: ("stopped", 12), 2: ("stopped", 48), 3: ("ok", 0), 4: ("raised", 0)}
-    captured = [CapturedRank(rank, Path(), Outcome(exit, end=Stop(steps))) for rank, (exit, steps) in ends.items()]
+    captured = [
+        CapturedRank(rank, Path(), ScriptOutcome(exit, end=Stop(steps))) for rank, (exit, steps) in ends.items()
+    ]
     stop_alike(captured)
     assert [rank.outcome.end for rank in captured] == [Stop(12)] * 4 + [Stop(0)]
     assert [rank.outcome.exit for rank in captured] == ["stopped"] * 4 + ["raised"]
 
 
 def test_ranks_of_a_job_that_ran_to_its_end_keep_their_ends() -> None:
-    captured = [CapturedRank(rank, Path(), Outcome(end=Stop(0))) for rank in range(2)]
+    captured = [CapturedRank(rank, Path(), ScriptOutcome(end=Stop(0))) for rank in range(2)]
     stop_alike(captured)
     assert [(rank.outcome.exit, rank.outcome.end) for rank in captured] == [("ok", Stop(0))] * 2
 

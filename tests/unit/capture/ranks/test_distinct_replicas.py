@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from golden.scenarios import kernel
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.rank_grid import Axis, Layout
+from presim.capture.ranks.rank_grid import Axis, ReplicatedWorld
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest, Phase, Trace
 
@@ -23,7 +23,7 @@ def trace(rank: int, work: str) -> Trace:
 
 @given(st.lists(st.sampled_from("abc"), min_size=WORLD, max_size=WORLD))
 def test_every_rank_is_represented_by_one_that_does_the_same(work: list[str]) -> None:
-    kinds = DistinctReplicas(Layout(WORLD))
+    kinds = DistinctReplicas(ReplicatedWorld(WORLD))
     for rank in range(WORLD):
         kinds.add(rank, [trace(rank, work[rank])])
     captured = [one.manifest.rank for one in kinds.captured()]
@@ -36,7 +36,7 @@ def test_every_rank_is_represented_by_one_that_does_the_same(work: list[str]) ->
 
 
 def test_absent_ranks_are_assumed_like_the_next_lower_one_and_undecided_between_kinds() -> None:
-    kinds = DistinctReplicas(Layout(WORLD))
+    kinds = DistinctReplicas(ReplicatedWorld(WORLD))
     for rank, work in ((0, "a"), (4, "a"), (11, "b")):
         kinds.add(rank, [trace(rank, work)])
     assert kinds.gaps() == [(4, 11)]
@@ -47,7 +47,7 @@ def test_absent_ranks_are_assumed_like_the_next_lower_one_and_undecided_between_
 
 def test_replicas_differ_if_one_of_their_ranks_does() -> None:
     """Pipelines of two stages, which start at ranks 0 to 5."""
-    kinds = DistinctReplicas(Layout(WORLD, (Axis(6, 2),)))
+    kinds = DistinctReplicas(ReplicatedWorld(WORLD, (Axis(6, 2),)))
     assert kinds.add(0, [trace(0, "a"), trace(6, "b")]) == ""
     assert kinds.add(1, [trace(1, "a"), trace(7, "b")]) == ""
     different = kinds.add(2, [trace(2, "a"), trace(8, "c")])

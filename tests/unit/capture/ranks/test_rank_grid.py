@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from presim.capture.ranks.rank_grid import (
     Axis,
-    Layout,
+    ReplicatedWorld,
     exchange_closure,
     exchange_peers,
     find_layout,
@@ -42,7 +42,7 @@ def test_the_closure_has_all_ranks_that_exchange_messages(
 
 def test_a_rank_has_the_place_of_its_stage() -> None:
     layout = find_layout((0, 4, 8, 12), 16)
-    assert layout == Layout(16, (Axis(4, 4),))
+    assert layout == ReplicatedWorld(16, (Axis(4, 4),))
     assert layout.stands_for() == {0: [1, 2, 3], 4: [5, 6, 7], 8: [9, 10, 11], 12: [13, 14, 15]}
     assert layout.stands_for(0, (3, 7, 11, 15))[4] == [5, 6]
     assert layout.replica(3) == (3, 7, 11, 15)
@@ -77,7 +77,7 @@ def test_every_rank_is_in_one_replica(sizes: list[int], rest: int, data: st.Data
 
 @pytest.mark.parametrize("rank", range(32))
 def test_number_of_finds_the_replica_of_a_rank(rank: int) -> None:
-    layout = Layout(32, (Axis(4, 2), Axis(16, 2)))
+    layout = ReplicatedWorld(32, (Axis(4, 2), Axis(16, 2)))
     assert rank in layout.replica(int(layout.origins()[layout.number_of(rank)]))
 
 

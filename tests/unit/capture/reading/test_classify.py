@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.capture.reading.classify import classify_launch, memory_family
-from presim.capture.reading.launch_operators import Operator, parse_operator
+from presim.capture.reading.launch_operators import LaunchingOperator, parse_operator
 from presim.capture.reading.log import parse
 from presim.trace.signatures import (
     Attention,
@@ -28,15 +28,15 @@ from presim.trace.signatures import (
 KERNEL = "kernel name=_Zkernel grid=8,1,1 block=128,1,1"
 
 
-def operator(name: str, inputs: str = "", outputs: str = "", scalars: str = "") -> Operator:
+def operator(name: str, inputs: str = "", outputs: str = "", scalars: str = "") -> LaunchingOperator:
     return parse_operator(parse(f"op name={name} in={inputs} out={outputs} args={scalars}"))
 
 
-def launched(by: Operator | None, kernel: str = KERNEL, share: float = 1.0) -> Signature:
+def launched(by: LaunchingOperator | None, kernel: str = KERNEL, share: float = 1.0) -> Signature:
     return classify_launch(parse(kernel), by, share)
 
 
-def traffic(by: Operator) -> tuple[int, int]:
+def traffic(by: LaunchingOperator) -> tuple[int, int]:
     """Bytes read and written."""
     signature = launched(by)
     assert isinstance(signature, MemoryBound)
@@ -92,9 +92,11 @@ def test_tensors_on_the_cpu_move_no_device_memory() -> None:
         (operator("aten::normal_", "Float[1024]", "Float[1024]"), (0, 4096)),
         (operator("aten::add_", "Float[1024],Float[1024]", "Float[1024]"), (8192, 4096)),
     ],
-    ids=lambda value: value.name if isinstance(value, Operator) else "",
+    ids=lambda value: value.name if isinstance(value, LaunchingOperator) else "",
 )
-def test_an_operator_that_overwrites_its_first_input_does_not_read_it(by: Operator, expected: tuple[int, int]) -> None:
+def test_an_operator_that_overwrites_its_first_input_does_not_read_it(
+    by: LaunchingOperator, expected: tuple[int, int]
+) -> None:
     assert traffic(by) == expected
 
 
@@ -109,9 +111,9 @@ def test_an_operator_that_overwrites_its_first_input_does_not_read_it(by: Operat
         (operator("aten::_foreach_copy_", "BFloat16{9;1000},Float{9;1000}"), (4000, 2000)),
         (operator("aten::_foreach_zero_", "Float{9;1000}"), (0, 4000)),
     ],
-    ids=lambda value: value.name if isinstance(value, Operator) else "",
+    ids=lambda value: value.name if isinstance(value, LaunchingOperator) else "",
 )
-def test_multi_tensor_operators_write_their_argument_lists(by: Operator, expected: tuple[int, int]) -> None:
+def test_multi_tensor_operators_write_their_argument_lists(by: LaunchingOperator, expected: tuple[int, int]) -> None:
     assert isinstance(launched(by), Optimizer)
     assert traffic(by) == expected
 
@@ -125,9 +127,9 @@ def test_multi_tensor_operators_write_their_argument_lists(by: Operator, expecte
         (operator("aten::flip", "Float[1000]", "Float[1000]"), (4000, 4000)),
         (operator("aten::roll", "Float[10;10]", "Float[10;10]"), (400, 400)),
     ],
-    ids=lambda value: value.name if isinstance(value, Operator) else "",
+    ids=lambda value: value.name if isinstance(value, LaunchingOperator) else "",
 )
-def test_indexing_moves_only_the_addressed_rows(by: Operator, expected: tuple[int, int]) -> None:
+def test_indexing_moves_only_the_addressed_rows(by: LaunchingOperator, expected: tuple[int, int]) -> None:
     assert traffic(by) == expected
 
 
@@ -223,7 +225,7 @@ def test_the_kernel_that_prepares_a_grouped_product_is_not_one() -> None:
         (operator("aten::nll_loss_backward", "Float[],Float[6;1000],Long[6]", "Float[6;1000]"), (24 + 48, 24)),
     ],
 )
-def test_embedding_gradients_and_losses_move_only_their_rows(by: Operator, expected: tuple[int, int]) -> None:
+def test_embedding_gradients_and_losses_move_only_their_rows(by: LaunchingOperator, expected: tuple[int, int]) -> None:
     assert traffic(by) == expected
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.capture.reading import library_calls
-from presim.capture.reading.launch_operators import Operator, parse_operator
+from presim.capture.reading.launch_operators import LaunchingOperator, parse_operator
 from presim.capture.reading.log import parse
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
@@ -22,7 +22,7 @@ from presim.trace.signatures import (
 )
 
 
-def call(text: str, by: Operator | None = None) -> Signature:
+def call(text: str, by: LaunchingOperator | None = None) -> Signature:
     return library_calls.signature(parse(text), by)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.reading.launch_operators import Operator, parse_operator
+from presim.capture.reading.launch_operators import LaunchingOperator, parse_operator
 from presim.capture.reading.log import parse
 from presim.capture.reading.norm_kernels import signature
 
@@ -12,7 +12,7 @@ SIZE, CHANNELS = 4 * 8 * 64 * 16 * 16, 4 * 64  # bytes of Float[8;64;16;16], and
 STATISTICS = 8 * 4 * 4  # one number a sample and group
 
 
-def operator(name: str, inputs: str, outputs: str) -> Operator:
+def operator(name: str, inputs: str, outputs: str) -> LaunchingOperator:
     return parse_operator(parse(f"op name=aten::{name} in={inputs} out={outputs} args="))
 
 
@@ -45,7 +45,7 @@ LAYER_BACKWARD = operator("native_layer_norm_backward", f"{X},{X},{C},{C}", f"{X
     ],
 )
 def test_each_kernel_makes_its_passes_over_the_large_tensors(
-    by: Operator, kernel: str, threads: int, reads: int, writes: int
+    by: LaunchingOperator, kernel: str, threads: int, reads: int, writes: int
 ) -> None:
     """Other operands have one number per channel or group."""
     found = signature(parse(f"kernel name={kernel} grid={threads // 64},1,1 block=64,1,1"), by)

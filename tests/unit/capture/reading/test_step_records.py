@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from presim.capture.reading.log import RECORD
-from presim.capture.reading.step_records import Steps, find_steps, repeated_steps, with_steps
+from presim.capture.reading.step_records import LoggedSteps, find_steps, repeated_steps, with_steps
 from presim.capture.script import current_line
 from presim.capture.steps.marks import Event, Mark
 from presim.capture.steps.positions import Position
@@ -99,17 +99,17 @@ def test_only_the_updates_that_end_steps_stay_in_the_log() -> None:
     build = LogBuilder()
     for kind in (Kind.WORK, Kind.STEP, Kind.WORK, Kind.STEP, Kind.WORK, Kind.WORK, Kind.STEP, Kind.WORK):
         build.record(kind, cpu_ns=10 * len(build.records()), object=77)
-    log = with_steps(build.log(), Steps((4, 7), StepFacts()), cut=True)
+    log = with_steps(build.log(), LoggedSteps((4, 7), StepFacts()), cut=True)
     assert [Kind(kind).name for kind in log.records["kind"]] == ["WORK", "WORK", "STEP", "WORK", "WORK", "STEP"]
     assert log.records["object"][log.records["kind"] == Kind.STEP].tolist() == [0, 1]
-    assert len(with_steps(build.log(), Steps((4, 7), StepFacts()), cut=False).records) == 7
+    assert len(with_steps(build.log(), LoggedSteps((4, 7), StepFacts()), cut=False).records) == 7
 
 
 def test_a_step_without_an_update_gets_a_record_that_takes_no_time() -> None:
     build = LogBuilder()
     for number in range(6):
         build.record(Kind.WORK, cpu_ns=10 * number)
-    records = with_steps(build.log(), Steps((2, 5), StepFacts()), cut=False).records
+    records = with_steps(build.log(), LoggedSteps((2, 5), StepFacts()), cut=False).records
     steps = np.flatnonzero(records["kind"] == Kind.STEP)
     assert steps.tolist() == [2, 6]
     assert records["cpu_ns"][steps].tolist() == [10, 40]

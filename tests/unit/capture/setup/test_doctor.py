@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.setup import doctor
-from presim.capture.setup.doctor import Check, State
+from presim.capture.setup.doctor import CheckState, SetupCheck
 from presim.capture.setup.environment import Torch
 from presim.capture.setup.machine import Machine, inspect_machine, nvidia_packages
 
@@ -33,13 +33,13 @@ GOOD = Machine(
 )
 
 
-def checks(**changes: object) -> dict[str, Check]:
+def checks(**changes: object) -> dict[str, SetupCheck]:
     machine = dataclasses.replace(GOOD, **changes)  # type: ignore[arg-type]
     return {check.name: check for check in doctor.examine(machine)}
 
 
 def test_a_complete_machine_passes() -> None:
-    assert all(check.state is State.OK and not check.mend for check in checks().values())
+    assert all(check.state is CheckState.OK and not check.mend for check in checks().values())
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_problem_that_prevents_runs_is_missing_and_has_a_fix(
 ) -> None:
     """One broken part gives one missing check with the finding and the command that fixes it."""
     found = checks(**changes)
-    assert found[name].state is State.MISSING
+    assert found[name].state is CheckState.MISSING
     assert says in found[name].found
     assert found[name].mend.endswith(mend)
-    assert [other.name for other in found.values() if other.state is State.MISSING] == [name]
+    assert [other.name for other in found.values() if other.state is CheckState.MISSING] == [name]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_problem_that_prevents_runs_is_missing_and_has_a_fix(
 )
 def test_an_optional_part_is_a_note(name: str, changes: dict[str, object]) -> None:
     check = checks(**changes)[name]
-    assert check.state is State.NOTE
+    assert check.state is CheckState.NOTE
     assert check.mend
 
 
@@ -88,11 +88,11 @@ def test_the_fix_for_triton_has_the_version_that_pytorch_requires() -> None:
 
 
 def test_a_built_hook_needs_no_compiler() -> None:
-    assert checks(hook=Path("/cache/hook.so"), compiler=None)["operator hook"].state is State.OK
+    assert checks(hook=Path("/cache/hook.so"), compiler=None)["operator hook"].state is CheckState.OK
 
 
 def test_nvidia_packages_do_not_matter() -> None:
-    assert checks(nvidia_packages=("nvidia-nccl-cu13",))["nvidia-* packages"].state is State.OK
+    assert checks(nvidia_packages=("nvidia-nccl-cu13",))["nvidia-* packages"].state is CheckState.OK
 
 
 def test_nvidia_packages_are_found_by_their_metadata(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_inspecting_this_machine_does_not_import_torch() -> None:
 @pytest.mark.torch_cuda
 def test_the_deep_check_creates_a_tensor_on_the_emulated_gpu() -> None:
     check = doctor.examine_deeply()
-    assert (check.state, check.found) == (State.OK, "created on NVIDIA H100 80GB HBM3 (4,) 512")
+    assert (check.state, check.found) == (CheckState.OK, "created on NVIDIA H100 80GB HBM3 (4,) 512")
 
 
 def test_the_interpreter_is_named() -> None:

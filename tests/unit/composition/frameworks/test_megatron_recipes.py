@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from presim.composition.frameworks.megatron_recipes import MODELS, Recipe, recipe_for, table
+from presim.composition.frameworks.megatron_recipes import MODELS, MegatronRecipe, recipe_for, table
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 
@@ -19,7 +19,7 @@ def config_of(model: str) -> dict[str, Any]:
     return decoded
 
 
-def chosen(model: str, gpu: str, precision: str, world_size: int, **fields: int) -> Recipe | None:
+def chosen(model: str, gpu: str, precision: str, world_size: int, **fields: int) -> MegatronRecipe | None:
     return recipe_for(config_of(model), gpu, precision, Plan(sequence=4096, **fields), world_size)
 
 

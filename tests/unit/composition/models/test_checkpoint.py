@@ -14,7 +14,7 @@ from presim.hardware import catalogue
 from presim.serving import weight_types
 from presim.serving.defaults import with_defaults
 from presim.serving.model_lookup import find, from_config
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 
 MOE = "qwen3-30b-a3b"
 DENSE = "qwen3-0.6b"
@@ -86,8 +86,8 @@ def test_types_that_are_not_known_are_refused_unless_the_user_names_some(
 ) -> None:
     model = checkpoint.read(find(DENSE), quantization, "config.json")
     with pytest.raises(InputError, match=reason):
-        weight_types.typed(Plan(), model, None, None)
-    assert weight_types.typed(Plan(), model, "fp8", None).weights == "fp8"
+        weight_types.typed(ServingPlan(), model, None, None)
+    assert weight_types.typed(ServingPlan(), model, "fp8", None).weights == "fp8"
 
 
 def types(model: Model) -> Counter[tuple[str, str]]:
@@ -124,12 +124,12 @@ def test_mixed_precision_has_a_type_for_each_listed_module() -> None:
 def test_a_gpu_without_products_of_a_type_is_refused_or_unpacks_it() -> None:
     """V100s have no kernels of FP8; A100s multiply it in 16 bits; Blackwell has none of INT8."""
     model = find("Qwen/Qwen3-32B-FP8")
-    plan = weight_types.typed(Plan(), model, None, None)
+    plan = weight_types.typed(ServingPlan(), model, None, None)
     assert (plan.weights, plan.as_published) == ("fp8-block", True)
     with pytest.raises(InputError, match=r"compute capability 7\.0; fp8-block weights need 7\.5 or later"):
         weight_types.check(model, plan, catalogue.gpu("v100-32gb-sxm"))
     with pytest.raises(InputError, match="no INT8 products"):
-        weight_types.check(model, Plan(weights="int8"), catalogue.gpu("b200"))
+        weight_types.check(model, ServingPlan(weights="int8"), catalogue.gpu("b200"))
     unpacked, plan = weight_types.as_computed(model, plan, catalogue.gpu("a100-80gb-sxm"))
     assert {weight.stored for kind in unpacked.kinds for weight in kind.weights} == {"bf16", "int8-only"}
     assert plan.weights == "int8-only"
@@ -138,7 +138,7 @@ def test_a_gpu_without_products_of_a_type_is_refused_or_unpacks_it() -> None:
 def test_an_engine_that_does_not_load_the_method_is_refused() -> None:
     model = checkpoint.read(find(DENSE), tensors(group(8, "int", True)), "config.json")
     with pytest.raises(InputError, match="which trtllm does not load; use --kernels vllm or sglang"):
-        weight_types.typed(Plan(kernels="trtllm"), model, None, None)
+        weight_types.typed(ServingPlan(kernels="trtllm"), model, None, None)
 
 
 _FP8_SCHEME = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}

@@ -11,7 +11,7 @@ import pytest
 
 from presim.composition.models.describe_model import SHIPPED, describe, encode_shipped, read_code, structure_of
 from presim.composition.models.description import Model
-from presim.composition.models.description_replies import Answer
+from presim.composition.models.description_replies import DescriptionReply
 from presim.errors import InputError
 from presim.serving.model_lookup import config_of, find, names
 from support.adapted_configs import ADAPTED
@@ -30,7 +30,7 @@ MIXTRAL = {
 
 
 @functools.cache
-def published() -> dict[str, Answer]:
+def published() -> dict[str, DescriptionReply]:
     return dict(zip(PUBLISHED, read_code([config for config, _, _ in PUBLISHED.values()], "models")))
 
 
@@ -93,7 +93,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @functools.cache
-def refused() -> list[Answer]:
+def refused() -> list[DescriptionReply]:
     return read_code([config for config, _ in REFUSED], "models")
 
 

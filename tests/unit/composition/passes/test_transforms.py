@@ -18,7 +18,7 @@ from presim.cli import main
 from presim.composition.capture_comparison import work
 from presim.composition.compose import compose
 from presim.composition.graph import graph_files
-from presim.composition.graph.graph_schema import OperatorGraph, Origin
+from presim.composition.graph.graph_schema import OperatorGraph, ValueOrigin
 from presim.composition.passes import fusion, registry
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -136,7 +136,7 @@ def forgets_a_producer(graph: OperatorGraph) -> OperatorGraph:
     first = next(
         index
         for index, node in enumerate(segment.nodes)
-        if not node.view and segment.values[node.outputs[0].value].origin is Origin.OWN
+        if not node.view and segment.values[node.outputs[0].value].origin is ValueOrigin.OWN
     )
     nodes = segment.nodes[:first] + segment.nodes[first + 1 :]
     changed = msgspec.structs.replace(segment, nodes=nodes)

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.composition.replan.allocator_pools import _connected
-from presim.composition.replan.layer_laws import Layout
+from presim.composition.replan.layer_laws import CallOrigins
 from presim.composition.replan.layer_names import names_of
 from presim.composition.replan.layer_regions import Regions
 
 HEAD, LAYER, TAIL = 2, 3, 4  # calls before, of each layer, and after
 
 
-def model(num_layers: int, added: int) -> Layout:
+def model(num_layers: int, added: int) -> CallOrigins:
     """A forward region and a backward one of as many layers, with calls around them."""
     begins = np.array([HEAD, HEAD + LAYER * num_layers + TAIL])
     columns = (np.full(2, LAYER), np.full(2, num_layers), np.array([1, -1]))
-    return Layout.of(Regions(begins, *columns), added, HEAD + 2 * (LAYER * num_layers + TAIL))
+    return CallOrigins.of(Regions(begins, *columns), added, HEAD + 2 * (LAYER * num_layers + TAIL))
 
 
 def references(num_layers: int) -> np.ndarray:

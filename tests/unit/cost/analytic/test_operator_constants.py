@@ -15,12 +15,12 @@ from presim.cost.analytic.gpu_figures import device_of, precision
 from presim.cost.collectives import collective_constants
 from presim.trace.signatures import Gemm
 
-KINDS: dict[str, type[operator_constants.Calibration]] = {
+KINDS: dict[str, type[operator_constants.ConstantsOrigin]] = {
     "gemm": operator_constants.GemmConstants,
     "attention": operator_constants.AttentionConstants,
     "memory_bound": operator_constants.MemoryConstants,
 }
-ENTRIES: list[tuple[str, type[operator_constants.Calibration], dict[str, Any]]] = [
+ENTRIES: list[tuple[str, type[operator_constants.ConstantsOrigin], dict[str, Any]]] = [
     (f"{section}.{generation}.{name}", kind, entry)
     for section, kind in KINDS.items()
     for generation, entries in operator_constants.table()[section].items()
@@ -38,7 +38,7 @@ ENTRIES += [
 
 @pytest.mark.parametrize(("name", "kind", "entry"), ENTRIES, ids=[name for name, _, _ in ENTRIES])
 def test_an_entry_is_complete_and_says_where_it_comes_from(
-    name: str, kind: type[operator_constants.Calibration], entry: dict[str, Any]
+    name: str, kind: type[operator_constants.ConstantsOrigin], entry: dict[str, Any]
 ) -> None:
     read = msgspec.convert(entry, kind, strict=False)
     assert 0 < read.uncertainty < 1

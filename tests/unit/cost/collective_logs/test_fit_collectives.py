@@ -11,7 +11,7 @@ from presim import hardware
 from presim.cost.collective_logs.fit_collectives import LINK, fit
 from presim.cost.collectives.collective_constants import link_constants
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.schema import Group
@@ -20,14 +20,14 @@ from presim.trace.signatures import Collective
 RANKS = tuple(range(8))
 
 
-def measured(cluster: Cluster, counts: tuple[int, ...] = (2, 4, 8)) -> list[Point]:
+def measured(cluster: Cluster, counts: tuple[int, ...] = (2, 4, 8)) -> list[CollectiveMeasurement]:
     """What a machine would measure that behaves like the model with this cluster's constants."""
     points = []
     for count in counts:
         for power in range(10, 32):
             work = Collective(kind="all_gather", bytes=1 << power, dtype="float32", group=0)
             price = Hierarchical().alone(work, Group("g", RANKS[:count], count), cluster)
-            points.append(Point(work, RANKS[:count], cluster, price.duration_ns * 1e-9, "log"))
+            points.append(CollectiveMeasurement(work, RANKS[:count], cluster, price.duration_ns * 1e-9, "log"))
     return points
 
 

@@ -11,7 +11,7 @@ from presim.cost.collectives.choice_steps import steps_above
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.library_choice import choose
-from presim.cost.collectives.nccl_choice import Question
+from presim.cost.collectives.nccl_choice import CollectiveQuestion
 from presim.cost.collectives.nccl_environment import tuning_of
 from presim.cost.collectives.nccl_rules import smooth_tree_factor, tree_factor
 from presim.hardware import Cluster, choose_cluster
@@ -33,10 +33,10 @@ def cluster_of(gpu: str, nodes: int, per_node: int) -> Cluster:
     return choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=per_node)
 
 
-def smallest_question(gpu: str, nodes: int, per_node: int, kind: str) -> Question:
+def smallest_question(gpu: str, nodes: int, per_node: int, kind: str) -> CollectiveQuestion:
     cluster, group = cluster_of(gpu, nodes, per_node), group_of(nodes, per_node)
     layout = layout_of(Collective(kind, 1, "float32", 0), group, cluster)
-    return Question(kind, 1.0, layout, links_of(cluster, layout))
+    return CollectiveQuestion(kind, 1.0, layout, links_of(cluster, layout))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measured import Measured, Row
+from presim.cost.collectives.measured import CollectiveRow, Measured
 from presim.cost.price import Price
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -158,7 +158,10 @@ def test_traffic_between_nodes_is_limited_by_the_rank_s_port(cluster: Cluster) -
 def test_all_models_see_uneven_parts(cluster: Cluster) -> None:
     """A table knows even exchanges: the one that moves as much through the busier direction answers."""
     even = Collective("all_to_all", 1 << 20, "bfloat16", 0)
-    rows = [Row(kind="all_to_all", ranks=2, nodes=1, bytes=size, us=us) for size, us in ((1 << 20, 10), (1 << 22, 30))]
+    rows = [
+        CollectiveRow(kind="all_to_all", ranks=2, nodes=1, bytes=size, us=us)
+        for size, us in ((1 << 20, 10), (1 << 22, 30))
+    ]
     splits = Splits(0, (0, 1 << 19), (0, 1 << 21))
     prices = [
         Measured(rows).alone(collective, Group("g", (0, 1), 2), cluster)

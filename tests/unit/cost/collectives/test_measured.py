@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim import hardware
-from presim.cost.collectives.measured import Measured, Row, rows_of
+from presim.cost.collectives.measured import CollectiveRow, Measured, rows_of
 from presim.cost.collectives.network_models import collective_models
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
@@ -15,10 +15,10 @@ from presim.trace.signatures import Collective
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
 TABLE = Measured(
     [
-        Row("all_reduce", 8, 1, 1 << 20, 30.0),
-        Row("all_reduce", 8, 1, 1 << 22, 60.0),
-        Row("all_reduce", 8, 1, 1 << 23, 50.0),
-        Row("all_reduce", 8, 1, 1 << 30, 5000.0),
+        CollectiveRow("all_reduce", 8, 1, 1 << 20, 30.0),
+        CollectiveRow("all_reduce", 8, 1, 1 << 22, 60.0),
+        CollectiveRow("all_reduce", 8, 1, 1 << 23, 50.0),
+        CollectiveRow("all_reduce", 8, 1, 1 << 30, 5000.0),
     ]
 )
 
@@ -87,7 +87,7 @@ def test_invalid_sections_of_a_file_are_refused(table: dict[str, object], messag
 
 def test_rows_of_the_file_are_read() -> None:
     row = {"kind": "all_reduce", "ranks": 8, "nodes": 1, "bytes": 8, "us": 3}
-    assert rows_of({"measured": [row]}) == [Row("all_reduce", 8, 1, 8, 3.0)]
+    assert rows_of({"measured": [row]}) == [CollectiveRow("all_reduce", 8, 1, 8, 3.0)]
 
 
 def _with(table: dict[str, object]) -> hardware.Cluster:

@@ -8,7 +8,7 @@ import pytest
 
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.library_choice import choose
-from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Choice, Question, estimates
+from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, AlgorithmChoice, CollectiveQuestion, estimates
 from presim.cost.collectives.nccl_environment import tuning_of
 from presim.cost.collectives.nccl_rules import rules, versions
 from presim.cost.collectives.ring_search import Channels, ring_channels
@@ -28,15 +28,15 @@ def question(
     kind: str = "all_reduce",
     version: str = "",
     fabric: str | None = None,
-) -> Question:
+) -> CollectiveQuestion:
     cluster = choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=per_node, fabric=fabric)
     ranks = tuple(range(nodes * per_node))
     collective = Collective(kind, size, "float32", 0)
     layout = layout_of(collective, Group("g", ranks, len(ranks)), cluster)
-    return Question(kind, float(size), layout, links_of(cluster, layout), version)
+    return CollectiveQuestion(kind, float(size), layout, links_of(cluster, layout), version)
 
 
-def chosen(asked: Question, **environment: str) -> Choice:
+def chosen(asked: CollectiveQuestion, **environment: str) -> AlgorithmChoice:
     choice = choose(asked, tuning_of(environment))
     assert choice is not None
     return choice

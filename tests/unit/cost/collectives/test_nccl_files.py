@@ -9,7 +9,7 @@ import pytest
 from presim import hardware
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import call_of, library_choice
-from presim.cost.collectives.nccl_choice import Choice
+from presim.cost.collectives.nccl_choice import AlgorithmChoice
 from presim.cost.collectives.nccl_environment import Tuning, ignored_variables, tuning_of
 from presim.errors import InputError
 from presim.trace.collective import Collective
@@ -32,7 +32,7 @@ def topology(links: int, speed: int) -> str:
     return f'<system version="1"><cpu numaid="0">{gpus}{nets}</cpu></system>'
 
 
-def choice(size: int, nodes: int, tuning: Tuning) -> Choice:
+def choice(size: int, nodes: int, tuning: Tuning) -> AlgorithmChoice:
     cluster = hardware.choose_cluster(gpu="a100-80gb-sxm", nodes=nodes)
     collective = Collective(kind="all_reduce", bytes=size, dtype="bfloat16", group=0)
     layout = layout_of(collective, Group("g", tuple(range(8 * nodes)), 8 * nodes), cluster)

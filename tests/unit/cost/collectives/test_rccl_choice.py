@@ -7,7 +7,7 @@ import pytest
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.library_choice import choose, estimates
-from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, Question
+from presim.cost.collectives.nccl_choice import LL, LL128, SIMPLE, CollectiveQuestion
 from presim.cost.collectives.nccl_environment import tuning_of
 from presim.hardware import choose_cluster
 from presim.trace.collective import Collective
@@ -16,10 +16,10 @@ from presim.trace.schema import Group
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def question_of(gpu: str, nodes: int, kind: str, size: int) -> Question:
+def question_of(gpu: str, nodes: int, kind: str, size: int) -> CollectiveQuestion:
     cluster, group = choose_cluster(gpu=gpu, nodes=nodes), Group("g", tuple(range(8 * nodes)), 8 * nodes)
     layout = layout_of(Collective(kind, size, "float32", 0), group, cluster)
-    return Question(kind, float(size), layout, links_of(cluster, layout))
+    return CollectiveQuestion(kind, float(size), layout, links_of(cluster, layout))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.measurements import FEWEST, CollectiveMeasurement
 from presim.cost.collectives.statistical import (
     Curve,
     Parameters,
@@ -37,14 +37,16 @@ def us(parameters: Parameters, size: int, ranks: int = 8) -> float:
     return price.duration_ns / 1e3
 
 
-def points() -> list[Point]:
+def points() -> list[CollectiveMeasurement]:
     found = []
     for ranks in (8, 16, 64):
         for kind in ("all_gather", "all_reduce"):
             for power in range(12, 33):
                 price = Hierarchical().alone(work(1 << power, kind), Group("g", tuple(range(ranks)), ranks), CLUSTER)
                 found.append(
-                    Point(work(1 << power, kind), tuple(range(ranks)), CLUSTER, price.duration_ns * 1e-9, kind)
+                    CollectiveMeasurement(
+                        work(1 << power, kind), tuple(range(ranks)), CLUSTER, price.duration_ns * 1e-9, kind
+                    )
                 )
     return found
 
@@ -70,7 +72,7 @@ def test_a_fit_reproduces_its_measurements() -> None:
     assert 0.05 <= fitted.uncertainty < 0.5
 
 
-def us_of(parameters: Parameters, point: Point) -> float:
+def us_of(parameters: Parameters, point: CollectiveMeasurement) -> float:
     group = Group("g", point.ranks, len(point.ranks))
     price = Statistical(parameters).alone(point.collective, group, CLUSTER)
     assert price is not None
@@ -90,7 +92,7 @@ def test_stragglers_stretch_the_minimum_by_ranks_and_size() -> None:
 def test_observations_move_the_weights_towards_them() -> None:
     """A cluster that takes half as long again: after thirty collectives the model is within 3 % of it."""
     ranks = tuple(range(8))
-    truth = [Point(work(1 << 28), ranks, CLUSTER, us(PLAIN, 1 << 28) * 1.5e-6, "job")] * 30
+    truth = [CollectiveMeasurement(work(1 << 28), ranks, CLUSTER, us(PLAIN, 1 << 28) * 1.5e-6, "job")] * 30
     moved = updated_weights(PLAIN, truth)
     assert us(moved, 1 << 28) == pytest.approx(truth[0].seconds * 1e6, rel=0.03)
     once = updated_weights(PLAIN, truth[:1])

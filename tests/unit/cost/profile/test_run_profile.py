@@ -16,7 +16,7 @@ from presim.cost.measured import table
 from presim.cost.measured.measured_estimator import MeasuredEstimator
 from presim.cost.price import Origin
 from presim.cost.profile import CARD_LOST, run_profile
-from presim.cost.profile.measurement_plan import Plan
+from presim.cost.profile.measurement_plan import MeasurementPlan
 from presim.errors import InputError
 from presim.trace.signatures import (
     Collective,
@@ -43,11 +43,11 @@ def line(signature: Signature, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[MeasurementPlan]:
     """A fake measuring process that measures two signatures per call and records its input."""
-    plans: list[Plan] = []
+    plans: list[MeasurementPlan] = []
 
-    def measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
+    def measure(planned: MeasurementPlan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
         plans.append(planned)
         return [CARD, *(line(each) for each in planned.work[:2])]
 
@@ -55,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
-def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> None:
+def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[MeasurementPlan]) -> None:
     first = run_profile.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
     assert (first.measured, first.num_known, first.num_unmeasured) == (2, 0, 1)
     assert first.rejected == {"collectives need the cluster: presim fit --nccl-tests": 1}
@@ -82,7 +82,7 @@ def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> N
         Reduction(2 << 20, 2048, 1 << 20, "bfloat16", operator="aten::sum"),
     ],
 )
-def test_measured_times_are_the_prices(tmp_path: Path, asked: list[Plan], signature: Signature) -> None:
+def test_measured_times_are_the_prices(tmp_path: Path, asked: list[MeasurementPlan], signature: Signature) -> None:
     """For each family: an exact match in the table takes precedence over interpolation."""
     assert run_profile.profile([signature], tmp_path, 60, GPU).measured == 1
     (price,) = MeasuredEstimator(GPU, table.read(table.find(tmp_path)).rows).price([signature])

@@ -9,7 +9,7 @@ import pytest
 from presim.engine.calls import CallCosts
 from presim.engine.simulation_options import Options
 from presim.evaluation.live.clock import Clock
-from presim.evaluation.live.questions import Answer, Ask, Question, Status
+from presim.evaluation.live.questions import Ask, LiveAnswer, LiveQuestion, Status
 from presim.hardware.cluster import Cluster
 from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import Kind
@@ -38,9 +38,9 @@ class Rank:
         self.rank = rank
         self.log = LogBuilder()
 
-    def ask(self, ask: Ask, cpu_ns: int, first: int = 0, second: int = 0) -> Answer | None:
+    def ask(self, ask: Ask, cpu_ns: int, first: int = 0, second: int = 0) -> LiveAnswer | None:
         self.log.write(self.directory)
-        self.clock.ask(self.rank, Question(ask, len(self.log.records()), cpu_ns, first, second))
+        self.clock.ask(self.rank, LiveQuestion(ask, len(self.log.records()), cpu_ns, first, second))
         return dict(self.clock.answers()).get(self.rank)
 
 
@@ -141,7 +141,7 @@ def test_a_rank_that_waits_is_answered_when_no_other_can_change_the_answer(tmp_p
     assert ranks[0].ask(Ask.SYNC, 0, first=sync) is None
     ranks[1].log.record(Kind.DEVICE_SYNC, cpu_ns=6_000)
     ranks[1].log.write(folders[1])
-    clock.ask(1, Question(Ask.SYNC, 2, 6_000, first=1))
+    clock.ask(1, LiveQuestion(Ask.SYNC, 2, 6_000, first=1))
     assert [number for number, _ in clock.answers()] == [0, 1]
 
 
@@ -162,7 +162,7 @@ def test_each_rank_is_priced_on_the_nodes_of_its_group(tmp_path: Path) -> None:
         rank.log.record(Kind.WORK, work=COPY, cpu_ns=0)
         sync = rank.log.record(Kind.DEVICE_SYNC, cpu_ns=0)
         rank.log.write(folder)
-        clock.ask(number, Question(Ask.SYNC, len(rank.log.records()), 0, first=sync))
+        clock.ask(number, LiveQuestion(Ask.SYNC, len(rank.log.records()), 0, first=sync))
     took = dict(clock.answers())
     clock.end(0)
     took |= dict(clock.answers())

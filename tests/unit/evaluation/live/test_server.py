@@ -12,7 +12,7 @@ from presim.capture.reading.log import read_log
 from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.live.clock import Clock
-from presim.evaluation.live.questions import Ask, Question
+from presim.evaluation.live.questions import Ask, LiveQuestion
 from presim.evaluation.live.server import LiveServer
 from presim.hardware.cluster_choice import choose_cluster
 from presim.trace.schema import HostCall, Kind
@@ -404,10 +404,10 @@ def test_few_queries_of_a_far_event_ask_the_launcher(
     tmp_path: Path, live: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer says how much work is still before it."""
-    asked: list[Question] = []
+    asked: list[LiveQuestion] = []
     ask = Clock.ask
 
-    def record(clock: Clock, rank: int, question: Question) -> None:
+    def record(clock: Clock, rank: int, question: LiveQuestion) -> None:
         asked.append(question)
         ask(clock, rank, question)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from presim.hardware import constants as calibration
-from presim.hardware.constants import Figure
+from presim.hardware.constants import SourcedConstant
 
 ROOT = Path(__file__).parents[4]
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "src" / "presim").rglob("*.py"))
 
 
 @pytest.mark.parametrize(("name", "figure"), calibration.figures().items())
-def test_a_figure_says_where_it_comes_from(name: str, figure: Figure) -> None:
+def test_a_figure_says_where_it_comes_from(name: str, figure: SourcedConstant) -> None:
     assert figure.unit
     assert figure.meaning
     assert figure.source

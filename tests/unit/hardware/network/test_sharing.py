@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.hardware.network.sharing import Load, shared_seconds
+from presim.hardware.network.sharing import LinkTraffic, shared_seconds
 
 
-def load(*link_bytes: float, flow_bytes: float = 100.0, alone_s: float = 1.0) -> Load:
-    return Load(np.array(link_bytes, float), flow_bytes, alone_s)
+def load(*link_bytes: float, flow_bytes: float = 100.0, alone_s: float = 1.0) -> LinkTraffic:
+    return LinkTraffic(np.array(link_bytes, float), flow_bytes, alone_s)
 
 
 def test_alone_a_transfer_takes_what_it_takes() -> None:
@@ -46,7 +46,7 @@ def test_transfers_without_a_common_link_do_not_slow_each_other() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[float], list[Load]]:
+def cases(draw: st.DrawFn) -> tuple[list[float], list[LinkTraffic]]:
     """Transfers that take no less alone than their links allow."""
     bandwidths = draw(st.lists(st.integers(1, 50).map(float), min_size=1, max_size=5))
     loads = []
@@ -54,13 +54,13 @@ def cases(draw: st.DrawFn) -> tuple[list[float], list[Load]]:
         flows = draw(st.lists(st.integers(0, 4), min_size=len(bandwidths), max_size=len(bandwidths)))
         size, slower = draw(st.integers(1, 200)), draw(st.floats(1.0, 4.0))
         sent = np.array(flows, float) * size
-        loads.append(Load(sent, float(size), max(float((sent / bandwidths).max()), 0.01) * slower))
+        loads.append(LinkTraffic(sent, float(size), max(float((sent / bandwidths).max()), 0.01) * slower))
     return bandwidths, loads
 
 
 @given(cases())
 def test_no_link_carries_more_than_it_can_and_nothing_is_faster_than_alone(
-    case: tuple[list[float], list[Load]],
+    case: tuple[list[float], list[LinkTraffic]],
 ) -> None:
     """And every transfer that is slower than alone is on a full link: nothing is left over that it could use."""
     bandwidths, loads = np.array(case[0]), case[1]
@@ -76,17 +76,17 @@ def test_no_link_carries_more_than_it_can_and_nothing_is_faster_than_alone(
 
 @given(cases(), st.floats(1.0, 8.0))
 def test_in_a_network_that_is_faster_throughout_all_is_done_sooner_in_proportion(
-    case: tuple[list[float], list[Load]], factor: float
+    case: tuple[list[float], list[LinkTraffic]], factor: float
 ) -> None:
     bandwidths, loads = np.array(case[0]), case[1]
-    quicker = [Load(one.link_bytes, one.flow_bytes, one.alone_s / factor) for one in loads]
+    quicker = [LinkTraffic(one.link_bytes, one.flow_bytes, one.alone_s / factor) for one in loads]
     before, after = shared_seconds(bandwidths, loads), shared_seconds(bandwidths * factor, quicker)
     assert np.array(after) * factor == pytest.approx(np.array(before))
 
 
 @given(cases(), st.integers(0, 4), st.floats(1.0, 8.0))
 def test_more_bandwidth_anywhere_does_not_slow_the_slowest_flow(
-    case: tuple[list[float], list[Load]], link: int, factor: float
+    case: tuple[list[float], list[LinkTraffic]], link: int, factor: float
 ) -> None:
     """Others may become slower, as in any max-min fair network: the slowest then takes more of another link."""
     bandwidths, loads = np.array(case[0]), case[1]
@@ -98,7 +98,7 @@ def test_more_bandwidth_anywhere_does_not_slow_the_slowest_flow(
 
 
 @given(cases())
-def test_the_order_of_transfers_does_not_matter(case: tuple[list[float], list[Load]]) -> None:
+def test_the_order_of_transfers_does_not_matter(case: tuple[list[float], list[LinkTraffic]]) -> None:
     bandwidths, loads = np.array(case[0]), case[1]
     backwards = shared_seconds(bandwidths, loads[::-1])[::-1]
     assert backwards == pytest.approx(shared_seconds(bandwidths, loads))

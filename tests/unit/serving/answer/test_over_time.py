@@ -12,16 +12,16 @@ from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.fast import serving_state
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 
 
 @pytest.fixture(scope="module")
 def served_load() -> Prediction:
     """More requests than a result lists, on one engine."""
-    engine = build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1))
-    load = generate(Recipe(400, Lengths(300), Lengths(20), rate=40.0))
+    engine = build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="h100-sxm", world_size=1))
+    load = generate(WorkloadRecipe(400, Lengths(300), Lengths(20), rate=40.0))
     return predict(Deployment(engine, replicas=1), load, slo_of([], 99.0), find_knee=False)
 
 

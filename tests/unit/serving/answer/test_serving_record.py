@@ -19,24 +19,24 @@ from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Offload, Plan
+from presim.serving.serving_plan import Offload, ServingPlan
 from presim.serving.steps.times import build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.serving.workloads.workload import make
 
 CASES = {
-    "plain": (Plan(), None, Recipe(20, Lengths(300), Lengths(20), rate=3.0)),
-    "scaled": (Plan(), Life(Scaling(1, 2), mtbf_h=0.5), Recipe(20, Lengths(300), Lengths(20), rate=3.0)),
+    "plain": (ServingPlan(), None, WorkloadRecipe(20, Lengths(300), Lengths(20), rate=3.0)),
+    "scaled": (ServingPlan(), Life(Scaling(1, 2), mtbf_h=0.5), WorkloadRecipe(20, Lengths(300), Lengths(20), rate=3.0)),
     "tiers": (
-        Plan(max_model_len=4096, num_gpu_blocks=300, offload=Offload(1.0, 1.0)),
+        ServingPlan(max_model_len=4096, num_gpu_blocks=300, offload=Offload(1.0, 1.0)),
         None,
-        Recipe(30, Lengths(600), Lengths(20), rate=3.0, shared_prefix=512, groups=9),
+        WorkloadRecipe(30, Lengths(600), Lengths(20), rate=3.0, shared_prefix=512, groups=9),
     ),
-    "refused": (Plan(), None, Recipe(3, Lengths(200_000), Lengths(20))),
+    "refused": (ServingPlan(), None, WorkloadRecipe(3, Lengths(200_000), Lengths(20))),
 }
 
 
-def _prediction(plan: Plan, life: Life | None, recipe: Recipe) -> Prediction:
+def _prediction(plan: ServingPlan, life: Life | None, recipe: WorkloadRecipe) -> Prediction:
     engine = build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=1))
     slo = slo_of(["ttft:500", "tpot:50@mean"], 99.0)
     return predict(Deployment(engine, replicas=2 if life else 1, life=life), generate(recipe), slo, find_knee=False)
@@ -57,11 +57,11 @@ def test_json_reads_back_as_the_same_value(case: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "weights"),
     [
-        (Plan(weights="fp8-block", as_published=True), "fp8-block (fp8 in quantization_config)"),
-        (Plan(weights="bf16"), "bf16 (--weights; the checkpoint has fp8-block)"),
+        (ServingPlan(weights="fp8-block", as_published=True), "fp8-block (fp8 in quantization_config)"),
+        (ServingPlan(weights="bf16"), "bf16 (--weights; the checkpoint has fp8-block)"),
     ],
 )
-def test_weights_name_what_the_checkpoint_has(plan: Plan, weights: str) -> None:
+def test_weights_name_what_the_checkpoint_has(plan: ServingPlan, weights: str) -> None:
     engine = build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=1))
     checkpoint = Checkpoint(weights="fp8-block", method="fp8", origin="fp8 in quantization_config")
     engine = dataclasses.replace(engine, model=msgspec.structs.replace(engine.model, checkpoint=checkpoint))
@@ -86,7 +86,7 @@ def test_figures_by_numpy_are_numbers_in_json() -> None:
 
 def test_a_load_of_the_users_own_has_no_seed() -> None:
     load = make("own", np.array([0, 1]), np.array([50, 60]), np.array([5, 6]))
-    engine = build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1))
+    engine = build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="h100-sxm", world_size=1))
     result = serving_record.result_of(predict(Deployment(engine), load, find_knee=False))
     assert result.workload.seed is None
     assert msgspec.convert(json.loads(serving_record.encode(result)), ServingResult).workload == result.workload

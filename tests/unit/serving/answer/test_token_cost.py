@@ -6,23 +6,25 @@ import pytest
 
 from presim.hardware.cluster_choice import choose_cluster
 from presim.hardware.power import shares
-from presim.serving.answer.token_cost import Prices, cost_of, sentence
+from presim.serving.answer.token_cost import TokenPrices, cost_of, sentence
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.prediction import Prediction, predict
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 
 
 @pytest.fixture(scope="module")
 def prediction() -> Prediction:
-    engine = build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1))
-    return predict(Deployment(engine), generate(Recipe(40, Lengths(500), Lengths(50), rate=5.0)), find_knee=False)
+    engine = build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="h100-sxm", world_size=1))
+    return predict(
+        Deployment(engine), generate(WorkloadRecipe(40, Lengths(500), Lengths(50), rate=5.0)), find_knee=False
+    )
 
 
 def test_power_is_between_idle_and_the_highest_share(prediction: Prediction) -> None:
-    cost = cost_of(prediction, Prices())
+    cost = cost_of(prediction, TokenPrices())
     lowest = 700 * (shares()["idle"].share + shares()["node"].share)
     assert lowest < cost.watts < 700 * (shares()["compute"].share + shares()["node"].share)
     low, high = cost.kWh_per_million_output_tokens_range
@@ -32,7 +34,7 @@ def test_power_is_between_idle_and_the_highest_share(prediction: Prediction) -> 
 
 
 def test_money_is_hours_times_price(prediction: Prediction) -> None:
-    cost = cost_of(prediction, Prices(gpu_hour=2.5, kwh=0.1))
+    cost = cost_of(prediction, TokenPrices(gpu_hour=2.5, kwh=0.1))
     hours = 1e6 / prediction.figures["output_throughput"] / 3600
     assert cost.money_per_million_output_tokens == pytest.approx(2.5 * hours)
     energy = cost.kWh_per_million_output_tokens
@@ -41,6 +43,6 @@ def test_money_is_hours_times_price(prediction: Prediction) -> None:
 
 
 def test_without_prices_there_is_no_money(prediction: Prediction) -> None:
-    cost = cost_of(prediction, Prices())
+    cost = cost_of(prediction, TokenPrices())
     assert cost.money_per_million_output_tokens is None
     assert "for the GPUs" not in sentence(cost)

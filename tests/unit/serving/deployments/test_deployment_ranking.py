@@ -9,14 +9,14 @@ import pytest
 
 from presim.serving.answer import metrics
 from presim.serving.deployments import deployment_ranking
-from presim.serving.deployments.capacity import MOST_REQUESTS, Load, Trial, judge, largest, load_of, trial
+from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, Trial, judge, largest, load_of, trial
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.deployment_search import Found, Space, excess, search
 from presim.serving.deployments.prediction import predict
 from presim.serving.deployments.rates import sustainable_rate
 from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.model_lookup import find
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Question:
     def __str__(self) -> str:
         return f"{self.model}, {self.gpu}, {self.slo}"
 
-    def asked(self) -> tuple[Found, Load]:
+    def asked(self) -> tuple[Found, OfferedLoad]:
         slo = metrics.slo_of(self.slo.split())
         space = Space((self.gpu,), tps=(1, 2), pps=(1,), budgets=(8192,), most_gpus=self.gpus)
-        workload = generate(Recipe(MOST_REQUESTS, Lengths(self.prompt), Lengths(self.output), rate=1.0))
+        workload = generate(WorkloadRecipe(MOST_REQUESTS, Lengths(self.prompt), Lengths(self.output), rate=1.0))
         return search(find(self.model), space, self.prompt, self.output, slo), load_of(workload, slo)
 
 
@@ -83,7 +83,7 @@ def test_serve_agrees_about_the_best(question: Question) -> None:
     deployment = deployment_ranking.deployment_of(best.point)
     lengths = Lengths(question.prompt), Lengths(question.output)
     for share, keeps in ((0.95, True), (1.1, False)):
-        workload = generate(Recipe(2000, *lengths, rate=share * best.trial.rate, seed=1))
+        workload = generate(WorkloadRecipe(2000, *lengths, rate=share * best.trial.rate, seed=1))
         assert metrics.meets(predict(deployment, workload, load.slo, find_knee=False).served, load.slo) == keeps
 
 
@@ -121,7 +121,7 @@ def test_a_fault_in_one_deployment_keeps_the_others(monkeypatch: pytest.MonkeyPa
     found, load = Question("llama3-8b", "h100-sxm", 1, 512, 128, "tpot:15").asked()
     broken = found.points[0].engine
 
-    def faulty(deployment: Deployment, load: Load, rate: float, stay_s: float) -> Trial:
+    def faulty(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float) -> Trial:
         if deployment.engine is broken:
             raise ValueError("a fault")
         return trial(deployment, load, rate, stay_s)
@@ -141,7 +141,7 @@ def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue
     rates: list[float] = []
     texts: list[str] = []
 
-    def counted(deployment: Deployment, load: Load, rate: float, stay_s: float) -> Trial:
+    def counted(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float) -> Trial:
         rates.append(rate)
         return trial(deployment, load, rate, stay_s)
 
@@ -159,7 +159,7 @@ def test_prefill_apart_sustains_what_it_serves_without_a_growing_queue() -> None
     """Requests of one length that begin together end together, too; their tokens come evenly."""
     slo = metrics.slo_of([])
     space = Space(("h100-sxm",), tps=(1,), pps=(1,), budgets=(2048,), most_gpus=3)
-    workload = generate(Recipe(3000, Lengths(1024), Lengths(256), rate=1.0))
+    workload = generate(WorkloadRecipe(3000, Lengths(1024), Lengths(256), rate=1.0))
     points = search(find("llama3-8b"), space, 1024, 256, slo).points
     apart = next(point for point in points if (point.prefill_replicas, point.replicas) == (2, 1))
     deployment = deployment_ranking.deployment_of(apart)

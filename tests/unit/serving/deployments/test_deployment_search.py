@@ -18,11 +18,11 @@ from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment_ranking import deployment_of
-from presim.serving.deployments.deployment_search import Point, Space, engines, search
+from presim.serving.deployments.deployment_search import DeploymentPoint, Space, engines, search
 from presim.serving.deployments.prediction import predict
 from presim.serving.model_lookup import find
-from presim.serving.steps.times import Engine, build
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.steps.times import PricedEngine, build
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.trace.signatures import Gemm
 
 SMALL = Space(("h100-sxm",), tps=(1, 2), pps=(1, 2), weights=("bf16",), budgets=(8192,), most_gpus=4, dps=(1,))
@@ -38,7 +38,7 @@ def test_no_point_of_the_front_is_worse_in_both() -> None:
         assert not [other for other in front if other.per_gpu > point.per_gpu and other.per_user > point.per_user]
 
 
-def confirm(point: Point, recipe: Recipe) -> dict[str, Any]:
+def confirm(point: DeploymentPoint, recipe: WorkloadRecipe) -> dict[str, Any]:
     """Figures of the same deployment with equally many requests in flight, all sent at once as the estimate has it."""
     flying = point.batch * point.replicas
     load = generate(dataclasses.replace(recipe, requests=min(6 * flying, 3000), concurrency=flying))
@@ -49,7 +49,7 @@ def test_the_closed_form_is_near_the_simulation() -> None:
     """TPOT and throughput of engines that prefill and decode. Batches of a pipeline are not as even as it assumes."""
     found = search(find("llama3-8b"), SMALL, 512, 128, Slo())
     chosen = [point for point in found.points if not point.prefill_replicas and point.batch in (1, 16, 64)]
-    recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
+    recipe = WorkloadRecipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
     for point in chosen:
         real = confirm(point, recipe)
         assert point.tpot_ms == pytest.approx(real["mean_tpot_ms"], rel=0.25)
@@ -60,7 +60,7 @@ def test_the_closed_form_is_near_the_simulation() -> None:
 def test_the_closed_form_is_rougher_with_experts() -> None:
     """The guide says by how much, and the search says which plans it leaves out."""
     found = search(find("qwen3-30b-a3b"), dataclasses.replace(SMALL, disaggregated=False), 512, 128, Slo())
-    recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
+    recipe = WorkloadRecipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
     off = [
         point.tpot_ms / confirm(point, recipe)["mean_tpot_ms"] for point in found.points if point.batch in (1, 16, 64)
     ]
@@ -80,7 +80,7 @@ def test_engines_are_compared() -> None:
     found = search(find("llama3-8b"), both, 512, 128, Slo())
     assert {point.engine.plan.decides for point in found.points} == {"vllm", "sglang"}
     assert found.refused["SGLang's pipeline stages are not modelled"] == 2
-    recipe = Recipe(1, Lengths(512, lowest=0.8), Lengths(160, lowest=0.6))
+    recipe = WorkloadRecipe(1, Lengths(512, lowest=0.8), Lengths(160, lowest=0.6))
     for point in found.points:
         if point.engine.plan.decides == "sglang" and point.batch in (1, 16, 64):
             real = confirm(point, recipe)
@@ -197,7 +197,7 @@ def test_cached_prefixes_leave_less_to_prefill() -> None:
         search(find("llama3-8b"), dataclasses.replace(SMALL, disaggregated=False, cached=tokens), 2512, 128, Slo())
         for tokens in (0, 2000)
     )
-    recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95), shared_prefix=2000)
+    recipe = WorkloadRecipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95), shared_prefix=2000)
     before_ms = {point.text: point.ttft_ms for point in plain.points}
     assert all(point.ttft_ms < before_ms[point.text] for point in cached.points if point.text in before_ms)
     for point in cached.points:
@@ -218,7 +218,7 @@ def test_limits_share_the_prices_of_a_plan() -> None:
     together = list(engines(find("llama3.2-1b"), space, 1024))
     assert len(together) == 4
     for engine in together:
-        assert isinstance(engine, Engine)
+        assert isinstance(engine, PricedEngine)
         alone = build(engine.model, engine.plan, engine.cluster)
         assert np.array_equal(engine.times.token_ns, alone.times.token_ns)
         assert np.array_equal(engine.times.decode_ns, alone.times.decode_ns)

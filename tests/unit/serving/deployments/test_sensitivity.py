@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from presim.serving.answer.metrics import slo_of
-from presim.serving.deployments.capacity import Load, load_of
+from presim.serving.deployments.capacity import OfferedLoad, load_of
 from presim.serving.deployments.deployment_ranking import outcome_of
 from presim.serving.deployments.sensitivity import confirmed
-from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.serving.workloads.workload import make
 from support.deployments import point
 
 
-def load(limit: str) -> Load:
-    workload = generate(Recipe(4000, Lengths(400, spread=0.5), Lengths(60), rate=1.0))
+def load(limit: str) -> OfferedLoad:
+    workload = generate(WorkloadRecipe(4000, Lengths(400, spread=0.5), Lengths(60), rate=1.0))
     return load_of(workload, slo_of([limit]))
 
 
@@ -57,7 +57,7 @@ def test_bursts_of_a_trace_stay_bursts() -> None:
     traced = load_of(make("bursts", np.cumsum(gaps), lengths, lengths), slo_of(["tpot:20"]), block=64)
     apart = dataclasses.replace(traced, block=1)
 
-    def neighbours(drawn: Load) -> float:
+    def neighbours(drawn: OfferedLoad) -> float:
         scaled = np.diff(drawn.redrawn(3).workload.arrival_ns)
         short = scaled < np.median(scaled) * 10
         return float((short[1:] & short[:-1]).mean())

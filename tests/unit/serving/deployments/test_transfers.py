@@ -12,8 +12,8 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
-from presim.serving.steps.times import Engine, build
+from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.times import PricedEngine, build
 
 TREE = """gpu = "h100-sxm"
 nodes = 1
@@ -26,34 +26,38 @@ oversubscription = {}
 """
 
 
-def engine(folder: Path, oversubscription: float, world_size: int, plan: Plan, model: str = "llama3-8b") -> Engine:
+def engine(
+    folder: Path, oversubscription: float, world_size: int, plan: ServingPlan, model: str = "llama3-8b"
+) -> PricedEngine:
     path = folder / f"cluster-{oversubscription}.toml"
     path.write_text(TREE.format(oversubscription))
     return build(find(model), plan, choose_cluster(cluster=path, world_size=world_size))
 
 
 def test_a_transfer_has_its_ports_where_no_network_is_described() -> None:
-    plain = build(find("llama3-8b"), Plan(tp=2), choose_cluster(gpu="h100-sxm", world_size=2))
+    plain = build(find("llama3-8b"), ServingPlan(tp=2), choose_cluster(gpu="h100-sxm", world_size=2))
     assert kv_bytes_per_s(plain, 1, plain, 1) == pytest.approx(2 * plain.cluster.network_bytes_per_s)
 
 
 def test_an_oversubscribed_leaf_slows_transfers_down(tmp_path: Path) -> None:
     speeds = []
     for oversubscription in (1.0, 4.0):
-        eight = engine(tmp_path, oversubscription, 16, Plan(tp=8))
+        eight = engine(tmp_path, oversubscription, 16, ServingPlan(tp=8))
         speeds.append(kv_bytes_per_s(eight, 1, eight, 1))
     assert speeds[0] == pytest.approx(8 * 50e9, rel=0.01)  # eight ports of 400 Gb/s
     assert speeds[1] == pytest.approx(speeds[0] / 4, rel=0.01)
 
 
 def test_pairs_of_engines_share_what_they_cross(tmp_path: Path) -> None:
-    four = engine(tmp_path, 4.0, 16, Plan(tp=4))  # two prefill engines on a node, two decode engines on the other
+    four = engine(
+        tmp_path, 4.0, 16, ServingPlan(tp=4)
+    )  # two prefill engines on a node, two decode engines on the other
     alone, together = kv_bytes_per_s(four, 2, four, 1), kv_bytes_per_s(four, 2, four, 2)
     assert together <= alone
 
 
 def test_experts_between_nodes_take_longer_over_an_oversubscribed_leaf(tmp_path: Path) -> None:
-    plan = Plan(dp=16, ep=True, kernels="sglang", weights="fp8-block", max_num_seqs=64)
+    plan = ServingPlan(dp=16, ep=True, kernels="sglang", weights="fp8-block", max_num_seqs=64)
     tokens_ns = [
         float(engine(tmp_path, oversubscription, 16, plan, "qwen3-30b-a3b").times.shared_ns[1024])
         for oversubscription in (1.0, 4.0)
@@ -62,15 +66,15 @@ def test_experts_between_nodes_take_longer_over_an_oversubscribed_leaf(tmp_path:
 
 
 def test_a_deployment_s_fleet_has_the_bandwidth_of_its_network(tmp_path: Path) -> None:
-    eight = engine(tmp_path, 1.0, 16, Plan(tp=8))
+    eight = engine(tmp_path, 1.0, 16, ServingPlan(tp=8))
     assert Deployment(eight, prefill=eight, prefill_replicas=1).fleet().port_bytes_per_s == pytest.approx(
         4e11, rel=0.01
     )
 
 
 def test_prefill_on_another_gpu_has_its_own_speed_power_and_ports() -> None:
-    decode = build(find("llama3-8b"), Plan(), choose_cluster(gpu="l40s", world_size=1))
-    prefill = build(find("llama3-8b"), Plan(), choose_cluster(gpu="b200", world_size=1))
+    decode = build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="l40s", world_size=1))
+    prefill = build(find("llama3-8b"), ServingPlan(), choose_cluster(gpu="b200", world_size=1))
     mixed = Deployment(decode, 2, prefill=prefill, prefill_replicas=1)
     ports = [engine.cluster.network_bytes_per_s for engine in (decode, prefill)]
     assert kv_bytes_per_s(decode, 2, prefill, 1) == pytest.approx(min(ports))

@@ -13,7 +13,7 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import lora
 from presim.serving.steps.engine_memory import weight_bytes
 from presim.serving.steps.times import build
@@ -71,24 +71,24 @@ def test_a_workload_with_adapters_needs_an_engine_that_takes_them() -> None:
 
 def test_the_slots_of_adapters_are_counted_as_memory() -> None:
     """Llama-3-8B, rank 16: 41.9 M parameters of an adapter over all linear layers, as PEFT counts them."""
-    model, plan = find("llama3-8b"), Plan(max_loras=1, lora_rank=16)
+    model, plan = find("llama3-8b"), ServingPlan(max_loras=1, lora_rank=16)
     parameters = 32 * 16 * ((4096 + 4096) + 2 * (4096 + 1024) + (4096 + 4096) + 2 * (4096 + 14336) + (14336 + 4096))
     assert lora.adapter_bytes(model.counts(), model.hidden, plan) == 2 * parameters
-    more = weight_bytes(model, dataclasses.replace(plan, max_loras=4)) - weight_bytes(model, Plan())
+    more = weight_bytes(model, dataclasses.replace(plan, max_loras=4)) - weight_bytes(model, ServingPlan())
     assert more == 4 * 2 * parameters
 
 
 def test_adapters_slow_steps_down_and_more_of_them_more() -> None:
     model, cluster = find("llama3-8b"), choose_cluster(gpu="h100-sxm", world_size=1)
-    one, eight = (build(model, Plan(max_loras=most), cluster).times.lora_ns for most in (1, 8))
+    one, eight = (build(model, ServingPlan(max_loras=most), cluster).times.lora_ns for most in (1, 8))
     assert one is not None
     assert eight is not None
     assert one[0] == 0
     assert 0 < one[64] < eight[64]
-    step = build(model, Plan(), cluster).times.step_ns([], [1000] * 64)
+    step = build(model, ServingPlan(), cluster).times.step_ns([], [1000] * 64)
     assert one[64] < 0.5 * step
 
 
 def test_latent_attention_takes_no_adapters() -> None:
     with pytest.raises(InputError, match="LoRA over the latent attention of deepseek-v3 is not modelled"):
-        Plan(tp=8, max_loras=1).check(find("deepseek-v3"))
+        ServingPlan(tp=8, max_loras=1).check(find("deepseek-v3"))

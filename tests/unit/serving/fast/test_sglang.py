@@ -15,7 +15,7 @@ from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.workloads.workload import Workload, make
 from support.long_cases import examples
 
@@ -125,8 +125,8 @@ def test_all_are_served_and_the_compiled_loop_does_the_same(seed: int, caching: 
 
 
 def test_a_plan_takes_the_scheduler_of_its_kernels() -> None:
-    assert Plan(kernels="sglang").decides == "sglang"
-    assert Plan(kernels="sglang", scheduler="vllm").decides == "vllm"
-    assert Plan(kernels="sglang", pp=2).decides == "vllm"
+    assert ServingPlan(kernels="sglang").decides == "sglang"
+    assert ServingPlan(kernels="sglang", scheduler="vllm").decides == "vllm"
+    assert ServingPlan(kernels="sglang", pp=2).decides == "vllm"
     with pytest.raises(InputError, match="SGLang's scheduling by priority is not modelled"):
-        Plan(scheduler="sglang", policy="priority").check(find("llama3-8b"))
+        ServingPlan(scheduler="sglang", policy="priority").check(find("llama3-8b"))

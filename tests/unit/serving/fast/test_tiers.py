@@ -90,7 +90,7 @@ def test_a_tier_keeps_what_was_used_last(room: int, keys: list[int]) -> None:
     """As an ordered dictionary from which the oldest falls."""
     program, columns = start(make("none", *(np.zeros(0, np.int64),) * 3), Fleet((engine(room),)), record=False)
     p = serving_state.Program(**{name: column.tolist() for name, column in program.items()})
-    s = serving_state.State(**{name: column.tolist() for name, column in columns.items()})
+    s = serving_state.ServingState(**{name: column.tolist() for name, column in columns.items()})
     model: OrderedDict[int, None] = OrderedDict()
     for key in keys:
         model[key] = None

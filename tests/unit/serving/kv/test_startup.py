@@ -11,14 +11,14 @@ from presim.serving.kv.kv_groups import pool
 from presim.serving.kv.kv_layers import KvLayer
 from presim.serving.kv.startup import model_length
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import AUTO_LENGTH, Plan
+from presim.serving.serving_plan import AUTO_LENGTH, ServingPlan
 
 MODEL = find("llama3-8b")  # 131,072 tokens
 PAGES = pool([KvLayer("full", 4096, count=32)], 16)
 
 
 def length(blocks: int, asked: int | None = None, *, states: bool = False, **fields: object) -> int:
-    plan = Plan(max_model_len=asked, **fields)  # type: ignore[arg-type]
+    plan = ServingPlan(max_model_len=asked, **fields)  # type: ignore[arg-type]
     return model_length(MODEL, plan, PAGES, blocks, states=states)
 
 

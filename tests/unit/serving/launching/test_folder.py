@@ -19,7 +19,7 @@ from presim.serving.launching.checkpoint_source import CheckpointSource, checkpo
 from presim.serving.launching.folder import DeploymentFolder, files, write
 from presim.serving.launching.launch_set import RouterProgram
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from support.deployments import folder, point
 
 KINDS: dict[str, tuple[dict[str, Any], RouterProgram | None]] = {
@@ -109,25 +109,25 @@ def test_dynamo_has_its_own_manifest() -> None:
 @pytest.mark.parametrize(
     ("word", "plan", "source"),
     [
-        ("llama3-8b", Plan(), CheckpointSource("meta-llama/Llama-3.1-8B-Instruct", is_path=False)),
-        ("llama-3-8b", Plan(weights="fp8"), CheckpointSource("meta-llama/Llama-3.1-8B-Instruct", False, "fp8")),
-        ("meta-llama/Llama-3.1-8B", Plan(), CheckpointSource("meta-llama/Llama-3.1-8B", is_path=False)),
-        ("qwen3-32b", Plan(weights="fp8-block"), CheckpointSource("Qwen/Qwen3-32B-FP8", is_path=False)),
-        ("Qwen/Qwen3-32B-FP8", Plan(weights="fp8-block"), CheckpointSource("Qwen/Qwen3-32B-FP8", is_path=False)),
-        ("deepseek-v3", Plan(weights="fp8-block"), CheckpointSource("deepseek-ai/DeepSeek-V3", is_path=False)),
+        ("llama3-8b", ServingPlan(), CheckpointSource("meta-llama/Llama-3.1-8B-Instruct", is_path=False)),
+        ("llama-3-8b", ServingPlan(weights="fp8"), CheckpointSource("meta-llama/Llama-3.1-8B-Instruct", False, "fp8")),
+        ("meta-llama/Llama-3.1-8B", ServingPlan(), CheckpointSource("meta-llama/Llama-3.1-8B", is_path=False)),
+        ("qwen3-32b", ServingPlan(weights="fp8-block"), CheckpointSource("Qwen/Qwen3-32B-FP8", is_path=False)),
+        ("Qwen/Qwen3-32B-FP8", ServingPlan(weights="fp8-block"), CheckpointSource("Qwen/Qwen3-32B-FP8", is_path=False)),
+        ("deepseek-v3", ServingPlan(weights="fp8-block"), CheckpointSource("deepseek-ai/DeepSeek-V3", is_path=False)),
         (
             "deepseek-v3",
-            Plan(weights="fp8-block", as_published=True),
+            ServingPlan(weights="fp8-block", as_published=True),
             CheckpointSource("deepseek-ai/DeepSeek-V3", False),
         ),
     ],
 )
-def test_a_checkpoint_has_the_types_of_the_plan(word: str, plan: Plan, source: CheckpointSource) -> None:
+def test_a_checkpoint_has_the_types_of_the_plan(word: str, plan: ServingPlan, source: CheckpointSource) -> None:
     assert checkpoint_source(word, find(word), plan) == source
 
 
 def test_a_type_that_nobody_published_is_asked_for(tmp_path: Path) -> None:
-    source = checkpoint_source("llama3-8b", find("llama3-8b"), Plan(weights="int4"))
+    source = checkpoint_source("llama3-8b", find("llama3-8b"), ServingPlan(weights="int4"))
     assert source.problem == (
         "no checkpoint of llama3-8b with int4 weights is known here: set MODEL to one before you start"
     )

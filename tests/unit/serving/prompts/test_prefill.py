@@ -15,16 +15,16 @@ from presim.errors import InputError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import find
 from presim.serving.prompts import assign, prefill
-from presim.serving.prompts.assign import Batch
-from presim.serving.prompts.prompt_times import Prices
-from presim.serving.serving_plan import Plan
+from presim.serving.prompts.assign import PromptBatch
+from presim.serving.prompts.prompt_times import PromptTimes
+from presim.serving.serving_plan import ServingPlan
 
 LENGTHS = st.lists(st.integers(1, 20_000), min_size=1, max_size=6)
 
 
 @functools.cache
-def prices(ranks: int = 4, gpu: str = "h100-sxm") -> Prices:
-    return Prices(find("llama3-8b"), Plan(), choose_cluster(gpu=gpu, world_size=ranks), ranks, 120_000)
+def prices(ranks: int = 4, gpu: str = "h100-sxm") -> PromptTimes:
+    return PromptTimes(find("llama3-8b"), ServingPlan(), choose_cluster(gpu=gpu, world_size=ranks), ranks, 120_000)
 
 
 @settings(max_examples=15, deadline=None)
@@ -41,7 +41,7 @@ def test_one_rank_has_one_plan() -> None:
 
 def test_the_search_comes_close_to_trying_all_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
     for lengths in ([16000, 900, 300], [5000, 5000, 4000], [9000, 20, 20]):
-        batch = Batch(prices(), lengths)
+        batch = PromptBatch(prices(), lengths)
         exact = batch.best()
         monkeypatch.setattr(assign, "_MOST_TRIED", 0)
         searched = batch.best()

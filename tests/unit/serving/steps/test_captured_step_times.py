@@ -12,8 +12,8 @@ from presim.errors import InputError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.drafting import drafting_of
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
-from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm, gpu_arguments
+from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.batches import StepBatch, arguments, batches, config_for_vllm, gpu_arguments
 from presim.serving.steps.captured_step_times import (
     CapturedSteps,
     Sample,
@@ -24,15 +24,15 @@ from presim.serving.steps.captured_step_times import (
     with_captured,
 )
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 
-SHARED = Plan(dp=4, ep=True, max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False)
-PLAN = Plan(max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False, async_scheduling=False)
+SHARED = ServingPlan(dp=4, ep=True, max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False)
+PLAN = ServingPlan(max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False, async_scheduling=False)
 LINEAR_NS, HEAD_NS, PREPARE_NS, FINISH_NS = 1_000.0, 2_000.0, 50_000.0, 3_000.0  # for each token or sequence
 
 
 @functools.cache
-def engine() -> Engine:
+def engine() -> PricedEngine:
     return build(find("llama3-8b"), PLAN, choose_cluster(gpu="h100-sxm", world_size=1))
 
 
@@ -134,23 +134,23 @@ def test_captured_steps_need_decodes_and_prompts() -> None:
 
 
 def test_batches_reach_both_limits_and_hold_some_out() -> None:
-    found = batches(Plan(max_num_seqs=200, max_num_batched_tokens=5000), 8192, 400_000)
+    found = batches(ServingPlan(max_num_seqs=200, max_num_batched_tokens=5000), 8192, 400_000)
     fitted, held = ([one for one in found if one.held_out is out] for out in (False, True))
     assert [len(one.decodes) for one in fitted if one.decodes] == [1, 2, 4, 8, 16, 32, 64, 128, 200]
     assert [sum(one.prefills) for one in fitted if one.prefills] == [32, 128, 256, 512, 1024, 2048, 4096, 5000]
     assert {bool(one.decodes) + 2 * bool(one.prefills) for one in held} == {1, 2, 3}
     assert not {(one.decodes, one.prefills) for one in fitted} & {(one.decodes, one.prefills) for one in held}
-    assert Batch((256,) * 16, (448,)).text == "16 decodes of 256 + 1 prompt of 448"
+    assert StepBatch((256,) * 16, (448,)).text == "16 decodes of 256 + 1 prompt of 448"
 
 
 def test_batches_that_the_cache_has_no_room_for_are_left_out() -> None:
-    found = batches(Plan(), 8192, 10_000)
+    found = batches(ServingPlan(), 8192, 10_000)
     assert max(len(one.decodes) for one in found) == 32
     assert all(sum(one.decodes) + sum(one.prefills) <= 9_000 for one in found)
 
 
 def test_prompts_longer_than_a_request_are_several() -> None:
-    longest = max(batches(Plan(), 2048, 400_000), key=lambda one: sum(one.prefills))
+    longest = max(batches(ServingPlan(), 2048, 400_000), key=lambda one: sum(one.prefills))
     assert longest.prefills == (1638,) * 5
 
 
@@ -177,12 +177,12 @@ def test_a_drafter_s_passes_are_added_to_the_target_s_captured_steps(method: str
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (Plan(dp=2), "no steps are captured with --dp without --ep; leave --steps at composed"),
-        (Plan(dp=2, pp=2, ep=True), "no steps are captured with --dp and --pp; leave --steps at composed"),
-        (Plan(kernels="sglang"), "no steps are captured with --kernels sglang; leave --steps at composed"),
+        (ServingPlan(dp=2), "no steps are captured with --dp without --ep; leave --steps at composed"),
+        (ServingPlan(dp=2, pp=2, ep=True), "no steps are captured with --dp and --pp; leave --steps at composed"),
+        (ServingPlan(kernels="sglang"), "no steps are captured with --kernels sglang; leave --steps at composed"),
     ],
 )
-def test_plans_of_which_no_steps_are_captured_are_refused(plan: Plan, why: str) -> None:
+def test_plans_of_which_no_steps_are_captured_are_refused(plan: ServingPlan, why: str) -> None:
     with pytest.raises(InputError) as error:
         arguments(plan, 4096, find("qwen3-30b-a3b"))
     assert str(error.value) == why
@@ -228,37 +228,39 @@ def test_more_sequences_than_are_captured_are_refused() -> None:
         match=r"^steps are captured with at most 1,024 sequences, and --max-num-seqs is 4,096; lower it, or leave "
         r"--steps at composed$",
     ):
-        batches(Plan(max_num_seqs=4096), 4096, 10**9)
+        batches(ServingPlan(max_num_seqs=4096), 4096, 10**9)
 
 
 def test_the_architecture_that_vllm_looks_for_follows_from_the_model_type() -> None:
     model = find("llama3-8b")
-    assert config_for_vllm({"model_type": "qwen3"}, model, Plan())["architectures"] == ["Qwen3ForCausalLM"]
+    assert config_for_vllm({"model_type": "qwen3"}, model, ServingPlan())["architectures"] == ["Qwen3ForCausalLM"]
     own = {"architectures": ["Mine"], "model_type": "other"}
-    assert config_for_vllm(own, model, Plan()) == own
+    assert config_for_vllm(own, model, ServingPlan()) == own
     with pytest.raises(InputError, match="no architecture is known for its model type 'other'"):
-        config_for_vllm({"model_type": "other"}, model, Plan())
+        config_for_vllm({"model_type": "other"}, model, ServingPlan())
 
 
 def test_the_checkpoint_is_quantised_as_the_plan_says() -> None:
     """Weights in FP8 by blocks are a checkpoint's; other FP8 weights are made of 16-bit ones when they are loaded."""
     published = {"architectures": ["Mine"], "quantization_config": {"quant_method": "fp8"}}
     model = find("deepseek-v3")
-    assert "quantization_config" not in config_for_vllm(published, model, Plan())
-    assert config_for_vllm(published, model, Plan(weights="fp8-block"))["quantization_config"]["weight_block_size"] == [
+    assert "quantization_config" not in config_for_vllm(published, model, ServingPlan())
+    assert config_for_vllm(published, model, ServingPlan(weights="fp8-block"))["quantization_config"][
+        "weight_block_size"
+    ] == [
         128,
         128,
     ]
-    assert arguments(Plan(weights="fp8", cache="fp8"), 4096, model)["quantization"] == "fp8"
-    assert arguments(Plan(weights="fp8-block"), 4096, model)["quantization"] is None
-    assert arguments(Plan(cache="fp8"), 4096, model)["kv_cache_dtype"] == "fp8"
+    assert arguments(ServingPlan(weights="fp8", cache="fp8"), 4096, model)["quantization"] == "fp8"
+    assert arguments(ServingPlan(weights="fp8-block"), 4096, model)["quantization"] is None
+    assert arguments(ServingPlan(cache="fp8"), 4096, model)["kv_cache_dtype"] == "fp8"
 
 
 def test_a_stage_is_captured_as_a_model_of_its_layers() -> None:
     """The longest stage, none of whose layers are the dense ones at the model's start."""
     kinds = [f"kind {layer}" for layer in range(61)]
     published = {"architectures": ["Mine"], "num_hidden_layers": 61, "first_k_dense_replace": 3, "layer_types": kinds}
-    found = config_for_vllm(published, find("deepseek-v3"), Plan(pp=4))
+    found = config_for_vllm(published, find("deepseek-v3"), ServingPlan(pp=4))
     assert found == {
         "architectures": ["Mine"],
         "num_hidden_layers": 16,
@@ -283,4 +285,4 @@ def test_a_stage_s_captured_steps_have_the_message_to_the_next_one() -> None:
 
 
 def test_dense_data_parallel_ranks_are_captured_as_one_of_them() -> None:
-    assert arguments(Plan(dp=4, tp=2), 4096, find("llama3-8b"))["tensor_parallel_size"] == 2
+    assert arguments(ServingPlan(dp=4, tp=2), 4096, find("llama3-8b"))["tensor_parallel_size"] == 2

@@ -10,7 +10,7 @@ import pytest
 
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.times import build
 
 # Written by the formulas for models that they were right about: Llama 3, Qwen 3, DeepSeek-V3, gpt-oss. A change of
@@ -22,7 +22,7 @@ DECODES = ((1, 1024), (16, 1024), (64, 4096))
 
 @pytest.mark.parametrize("row", FORMER, ids=[f"{row['model']} {row['gpu']} {row['plan']}" for row in FORMER])
 def test_steps_are_within_one_percent_of_the_former_ones(row: dict[str, Any]) -> None:
-    plan = Plan(**row["plan"])
+    plan = ServingPlan(**row["plan"])
     times = build(find(row["model"]), plan, choose_cluster(gpu=row["gpu"], world_size=plan.gpus)).times
     prompts_ms = [times.step_ns([(tokens, tokens)], []) / 1e6 for tokens in PROMPTS]
     decodes_ms = [times.step_ns([], [keys] * sequences) / 1e6 for sequences, keys in DECODES]

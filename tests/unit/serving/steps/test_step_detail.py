@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from presim.cli.serve import command
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Plan
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.step_detail import decode_step, prefill_step
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 
 
-def engine(name: str, **fields: object) -> Engine:
-    plan = Plan(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=4096, **fields)  # type: ignore[arg-type]
+def engine(name: str, **fields: object) -> PricedEngine:
+    plan = ServingPlan(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=4096, **fields)  # type: ignore[arg-type]
     return build(find(name), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
 
 

@@ -18,16 +18,16 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.kept_bytes import model_token_bytes, token_bytes
 from presim.serving.model_lookup import find, names
-from presim.serving.serving_plan import Cache, Plan, graph_sizes
+from presim.serving.serving_plan import Cache, ServingPlan, graph_sizes
 from presim.serving.steps import stage
 from presim.serving.steps.engine_memory import lay_out
 from presim.serving.steps.step_work import Reduce
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.times import PricedEngine, build
 from presim.trace.signatures import Gemm
 
 
 @functools.cache
-def engine(model: str, plan: Plan, gpu: str = "h100-sxm") -> Engine:
+def engine(model: str, plan: ServingPlan, gpu: str = "h100-sxm") -> PricedEngine:
     return build(find(model), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
 
 
@@ -59,7 +59,7 @@ def test_every_known_model_is_found_by_its_other_names() -> None:
 
 def test_the_cache_is_as_large_as_vllm_s_log_says() -> None:
     """`GPU KV cache size: 457,328 tokens` of Llama-3.1-8B on an H100 (docs/guide/vllm.md), within one percent."""
-    assert engine("llama3-8b", Plan()).limits.kv_tokens == pytest.approx(457_328, rel=0.01)
+    assert engine("llama3-8b", ServingPlan()).limits.kv_tokens == pytest.approx(457_328, rel=0.01)
 
 
 def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
@@ -67,15 +67,15 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
     with pytest.raises(
         InputError, match=r"does not fit .*: weights 131\.\d GiB.* Options that fit: --tp 2, or --weights fp8"
     ):
-        lay_out(find("llama3-70b"), Plan(), cluster.gpu)
+        lay_out(find("llama3-70b"), ServingPlan(), cluster.gpu)
     with pytest.raises(InputError, match="Use --tp 8 --pp 2"):
-        lay_out(find("llama3-405b"), Plan(), cluster.gpu)
+        lay_out(find("llama3-405b"), ServingPlan(), cluster.gpu)
     with pytest.raises(InputError, match="tp 3 does not divide 32 heads"):
-        build(find("llama3-8b"), Plan(tp=3), cluster)
+        build(find("llama3-8b"), ServingPlan(tp=3), cluster)
 
 
 def test_steps_grow_with_tokens_sequences_and_context() -> None:
-    times = engine("llama3-8b", Plan()).times
+    times = engine("llama3-8b", ServingPlan()).times
     assert (np.diff(times.token_ns) > -1e-6 * times.token_ns[:-1]).mean() > 0.99
     assert times.step_ns([], [1000] * 8) < times.step_ns([], [1000] * 64) < times.step_ns([], [8000] * 64)
     assert times.step_ns([(512, 512)], []) < times.step_ns([(512, 8192)], []) < times.step_ns([(2048, 8192)], [])
@@ -83,7 +83,7 @@ def test_steps_grow_with_tokens_sequences_and_context() -> None:
 
 def test_a_small_decode_reads_the_weights_once() -> None:
     """One token takes at least as long as the weights take to come from memory, and not twice that."""
-    one = engine("llama3-8b", Plan())
+    one = engine("llama3-8b", ServingPlan())
     least = (
         (one.memory.weights - 2 * one.model.vocabulary * one.model.hidden) / one.cluster.gpu.memory_bytes_per_s * 1e9
     )
@@ -91,17 +91,17 @@ def test_a_small_decode_reads_the_weights_once() -> None:
 
 
 def test_steps_are_padded_to_the_sizes_of_cuda_graphs() -> None:
-    sizes = graph_sizes(Plan(), blackwell=False)
+    sizes = graph_sizes(ServingPlan(), blackwell=False)
     assert sizes[:5] == (1, 2, 4, 8, 16)
     assert sizes[-1] == 512
-    table = engine("llama3-8b", Plan()).times.token_ns
+    table = engine("llama3-8b", ServingPlan()).times.token_ns
     assert table[9] == table[16]
-    assert graph_sizes(dataclasses.replace(Plan(), cuda_graphs=False), blackwell=False) == ()
+    assert graph_sizes(dataclasses.replace(ServingPlan(), cuda_graphs=False), blackwell=False) == ()
 
 
 def test_steps_without_graphs_wait_for_their_launches_or_for_the_device_but_not_for_both() -> None:
     """Long contexts hide the launches of an eager step, which its attention does not lengthen."""
-    graphs, eager = (engine("llama3-8b", Plan(cuda_graphs=kept)).times for kept in (True, False))
+    graphs, eager = (engine("llama3-8b", ServingPlan(cuda_graphs=kept)).times for kept in (True, False))
     short, long = [200] * 8, [20_000] * 64
     assert eager.step_ns([], short) == eager.decode_launch_ns[8] > 1.2 * graphs.step_ns([], short)
     assert eager.step_ns([], long) == pytest.approx(graphs.step_ns([], long), rel=0.02)
@@ -109,14 +109,16 @@ def test_steps_without_graphs_wait_for_their_launches_or_for_the_device_but_not_
 
 def test_experts_of_an_eager_step_take_several_launches() -> None:
     """41 ms for Qwen3-30B-A3B's 48 layers, as vLLM's model runner takes on the emulated H100."""
-    times = engine("qwen3-30b-a3b", Plan(cuda_graphs=False)).times
+    times = engine("qwen3-30b-a3b", ServingPlan(cuda_graphs=False)).times
     assert times.step_ns([], [200] * 4) == pytest.approx(41e6, rel=0.05)
 
 
 def test_steps_with_prompts_of_sglang_and_tensorrt_llm_are_launched_one_by_one() -> None:
     """vLLM has graphs between two attention kernels; the others only for decoding. SGLang runs them eagerly."""
-    vllm, sglang, trtllm = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang", "trtllm"))
-    eager = engine("llama3-8b", Plan(cuda_graphs=False)).times
+    vllm, sglang, trtllm = (
+        engine("llama3-8b", ServingPlan(kernels=which)).times for which in ("vllm", "sglang", "trtllm")
+    )
+    eager = engine("llama3-8b", ServingPlan(cuda_graphs=False)).times
     assert vllm.step_ns([(64, 64)], []) < trtllm.step_ns([(64, 64)], []) == trtllm.prompt_launch_ns[64]
     assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == trtllm.prompt_launch_ns[64]
     assert sglang.step_ns([(64, 64)], []) == eager.step_ns([(64, 64)], []) > trtllm.prompt_launch_ns[64]
@@ -124,17 +126,17 @@ def test_steps_with_prompts_of_sglang_and_tensorrt_llm_are_launched_one_by_one()
 
 
 def test_more_ranks_and_smaller_weights_make_decoding_faster() -> None:
-    plans = [Plan(tp=4), Plan(tp=8), Plan(tp=8, weights="fp8")]
+    plans = [ServingPlan(tp=4), ServingPlan(tp=8), ServingPlan(tp=8, weights="fp8")]
     took = [engine("llama3-70b", plan).times.step_ns([], [1000] * 8) for plan in plans]
     assert took == sorted(took, reverse=True)
 
 
 def test_experts_latent_attention_and_windows_have_steps() -> None:
     for name, plan, gpu in (
-        ("qwen3-30b-a3b", Plan(), "h100-sxm"),
-        ("deepseek-v3", Plan(tp=8, weights="fp4"), "b200"),
-        ("deepseek-v3", Plan(dp=8, ep=True, weights="fp8", cache="fp8"), "b200"),
-        ("gpt-oss-120b", Plan(tp=2, expert_weights="fp4"), "b200"),
+        ("qwen3-30b-a3b", ServingPlan(), "h100-sxm"),
+        ("deepseek-v3", ServingPlan(tp=8, weights="fp4"), "b200"),
+        ("deepseek-v3", ServingPlan(dp=8, ep=True, weights="fp8", cache="fp8"), "b200"),
+        ("gpt-oss-120b", ServingPlan(tp=2, expert_weights="fp4"), "b200"),
     ):
         one = engine(name, plan, gpu)
         assert 1e6 < one.times.step_ns([], [1000] * 8) < 1e8
@@ -151,7 +153,7 @@ def without_indexer(kind: Layer) -> Layer:
 
 def test_sparse_attention_reads_chosen_keys_and_scores_all_of_them() -> None:
     """GLM-5: the indexer's key is 128 of 704 cached elements, and 2,048 of many keys are attended to."""
-    plan = Plan(tp=8, weights="fp8-block", cache="fp8")
+    plan = ServingPlan(tp=8, weights="fp8-block", cache="fp8")
     sparse = engine("glm-5", plan, "b200")
     kinds = tuple(without_indexer(kind) for kind in sparse.model.kinds)
     dense = build(msgspec.structs.replace(sparse.model, kinds=kinds), plan, sparse.cluster)
@@ -177,7 +179,7 @@ def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
     model = find("deepseek-v3")
     kinds = {}
     for kernels in ("vllm", "sglang"):
-        works = stage.layer_works(model.kinds[-1], model.hidden, Plan(dp=16, ep=True, kernels=kernels), 64)
+        works = stage.layer_works(model.kinds[-1], model.hidden, ServingPlan(dp=16, ep=True, kernels=kernels), 64)
         kinds[kernels] = [work for work in works if isinstance(work, Reduce) and work.over == "experts"]
     assert [(work.kind, work.bytes) for work in kinds["vllm"]] == [
         ("all_gather", 2 * 64 * 7168 * 16),
@@ -191,7 +193,7 @@ def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
 
 def test_data_parallel_prefill_engines_step_together() -> None:
     """Each rank is a replica; those of one engine have one group, and no two engines share one."""
-    model, plan = find("qwen3-30b-a3b"), Plan(dp=2, ep=True)
+    model, plan = find("qwen3-30b-a3b"), ServingPlan(dp=2, ep=True)
     one = build(model, plan, choose_cluster(gpu="h100-sxm", world_size=2))
     fleet = Deployment(one, 2, prefill=one, prefill_replicas=1).fleet()
     assert [(replica.role, replica.group) for replica in fleet.replicas] == [
@@ -207,7 +209,7 @@ def test_the_user_s_own_tables_are_asked_first(tmp_path: Path) -> None:
         tmp_path / f"mine{table.SUFFIX}",
         {},
     )
-    model, plan, cluster = find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm")
+    model, plan, cluster = find("llama3-8b"), ServingPlan(), choose_cluster(gpu="h100-sxm")
     known, own = (build(model, plan, cluster, prices=prices) for prices in ((), (tmp_path,)))
     assert own.times.token_ns[1] - known.times.token_ns[1] == pytest.approx(32e6, rel=0.1)
 
@@ -215,7 +217,7 @@ def test_the_user_s_own_tables_are_asked_first(tmp_path: Path) -> None:
 def test_weights_of_4_bits_are_unpacked_as_they_are_multiplied() -> None:
     """A decoding step reads a quarter of the bytes; with thousands of tokens it takes as long as in 16 bits."""
     half, packed = (
-        build(find("llama3-8b"), Plan(weights=weights), choose_cluster(gpu="h100-sxm")).times.token_ns
+        build(find("llama3-8b"), ServingPlan(weights=weights), choose_cluster(gpu="h100-sxm")).times.token_ns
         for weights in ("bf16", "int4")
     )
     assert packed[1] < 0.65 * half[1]
@@ -228,8 +230,13 @@ def test_an_int8_cache_has_a_factor_for_each_token_and_head() -> None:
     assert [model_token_bytes(model, cache, "hopper") // 32 for cache in ("bf16", "fp8", "int8")] == [
         *(4096, 2048, 2112),
     ]
-    narrow, wide = (lay_out(model, Plan(cache=cache), choose_cluster(gpu="h100-sxm").gpu) for cache in ("int8", "bf16"))
+    narrow, wide = (
+        lay_out(model, ServingPlan(cache=cache), choose_cluster(gpu="h100-sxm").gpu) for cache in ("int8", "bf16")
+    )
     assert narrow.blocks / wide.blocks == pytest.approx(4096 / 2112, rel=0.001)
-    for plan, other in ((Plan(cache="int8"), "deepseek-v3"), (Plan(cache="int8", kernels="sglang"), "llama3-8b")):
+    for plan, other in (
+        (ServingPlan(cache="int8"), "deepseek-v3"),
+        (ServingPlan(cache="int8", kernels="sglang"), "llama3-8b"),
+    ):
         with pytest.raises(InputError, match="use --kv fp8"):
             plan.check(find(other))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from presim.errors import InputError
-from presim.serving.workloads.generate import Arrivals, Lengths, Recipe, generate, lengths_of
+from presim.serving.workloads.generate import Arrivals, Lengths, WorkloadRecipe, generate, lengths_of
 from presim.serving.workloads.traces import read_trace
 from presim.serving.workloads.workload import read, summary, write
 
 
-def recipe(**changes: object) -> Recipe:
+def recipe(**changes: object) -> WorkloadRecipe:
     given = {"requests": 2000, "prompt": Lengths(500, 0.5), "output": Lengths(100), "rate": 10.0, **changes}
-    return Recipe(**given)  # type: ignore[arg-type]
+    return WorkloadRecipe(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "gamma", "constant", "burst"])

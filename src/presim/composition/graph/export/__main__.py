@@ -29,7 +29,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names unde
 }
 
 
-class Request(msgspec.Struct):
+class ExportRequest(msgspec.Struct):
     """What to trace."""
 
     model: str
@@ -40,7 +40,7 @@ def main(request_path: str, out: str) -> None:
     """Read a request, write recordings."""
     fused_functions.install()
     library_kernels.install(_FUNCTIONS)
-    request = decode_json(read_bytes(request_path, "export the model again"), Request)
+    request = decode_json(read_bytes(request_path, "export the model again"), ExportRequest)
     is_served = request.model.startswith(vllm_models.PREFIX)
     make = vllm_models.build if is_served else from_config if Path(request.model).exists() else from_factory
     model = make(request.model, getattr(torch, request.dtype)).train(not is_served)

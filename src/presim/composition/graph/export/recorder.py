@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from presim.composition.graph import fused_functions
 from presim.composition.graph.export import operands
 from presim.composition.graph.export.module_paths import Scopes
-from presim.composition.graph.recording import Call, Storage, Tensor
+from presim.composition.graph.recording import RecordedCall, Storage, Tensor
 
 _COMPUTED_BYTES = 1 << 28  # integer tensors up to this size are computed for real
 _INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
@@ -25,7 +25,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, scopes: Scopes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages: list[Storage] = []
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self.backward_runs = False
         self._scopes = scopes
         self._index: dict[int, int] = {}  # address of a storage -> its index
@@ -110,7 +110,7 @@ class Recorder(TorchDispatchMode):
         if fused_functions.region():
             attributes[fused_functions.ATTRIBUTE] = fused_functions.region()
         name = schema.name.replace(f"{fused_functions.NAMESPACE}::", "aten::")
-        call = Call(
+        call = RecordedCall(
             name, scope, backward or adds, adds, view, tuple(input_tensors), output_tensors, written, attributes
         )
         self.calls.append(call)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from presim.composition.graph.export import vllm_layers
-from presim.composition.graph.recording import Call
+from presim.composition.graph.recording import RecordedCall
 from presim.system.files import decode_foreign_json, read_bytes, write_file
 from presim.system.files.scratch import temporary_folder
 
@@ -79,7 +79,7 @@ def prepare() -> None:
     vllm.platforms._current_platform = _platform()
 
 
-def check(calls: Iterable[Call]) -> None:
+def check(calls: Iterable[RecordedCall]) -> None:
     """Raise if a layer runs an operator of vLLM that presim cannot divide into kernels.
 
     Raises:

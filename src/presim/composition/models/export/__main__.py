@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from presim.composition.models.description_replies import Answer
+from presim.composition.models.description_replies import DescriptionReply
 from presim.composition.models.export.refusal import Refusal
 from presim.system.files import decode_foreign_json, read_bytes, write_file
 
@@ -20,15 +20,15 @@ def main(configs_path: str, out: str) -> None:
     write_file(out, msgspec.json.encode([_answer(config) for config in configs]))
 
 
-def _answer(config: dict[str, Any]) -> Answer:
+def _answer(config: dict[str, Any]) -> DescriptionReply:
     from presim.composition.models.export import classes, decoder
 
     try:
-        return Answer(model=decoder.describe(classes.build(config)))
+        return DescriptionReply(model=decoder.describe(classes.build(config)))
     except Refusal as refusal:
-        return Answer(refusal=str(refusal))
+        return DescriptionReply(refusal=str(refusal))
     except Exception as error:  # noqa: BLE001  sizes that neither the class nor presim expects must not end the process
-        return Answer(
+        return DescriptionReply(
             refusal=f"has layers that presim does not understand ({type(error).__name__}: {error}); report it"
         )
 

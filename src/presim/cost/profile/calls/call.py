@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from presim.capture.reading.classify import classify_launch
-from presim.capture.reading.launch_operators import Operand, Operator
+from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
 from presim.trace.signatures import MemoryBound, Optimizer, Signature
 
@@ -102,7 +102,7 @@ def matches(call: Call, signature: MemoryBound) -> bool:
 
 def _signature(call: Call) -> Signature:
     inputs = tuple(_expanded(tensor.operand, call.expanded) for tensor in call.inputs)
-    operator = Operator(call.operator, inputs, tuple(tensor.operand for tensor in call.outputs))
+    operator = LaunchingOperator(call.operator, inputs, tuple(tensor.operand for tensor in call.outputs))
     return classify_launch(Descriptor("kernel", {"name": call.kernel}), operator, 1.0)
 
 

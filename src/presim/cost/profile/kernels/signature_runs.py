@@ -17,7 +17,7 @@ from presim.cost.profile.kernels.products import grouped_products, product, scal
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, MemoryBound, Signature
 
 
-class Run(NamedTuple):
+class SignatureRun(NamedTuple):
     """A call that does the work once, and the part of it that PyTorch launches first and is not measured."""
 
     call: Callable[[], Any]
@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
-def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
+def prepared(signature: Signature) -> Iterator[Iterator[SignatureRun]]:
     """Calls that each do the work once; several if the signature leaves the layout of its operands open.
 
     Each one is set up when it is requested, so that only one occupies memory. A run's result is freed at once, and
@@ -39,12 +39,12 @@ def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
         yield _runs(signature)
 
 
-def _runs(signature: Signature) -> Iterator[Run]:
+def _runs(signature: Signature) -> Iterator[SignatureRun]:
     if isinstance(signature, MemoryBound) and (proposed_calls := calls(signature)):
         for call in proposed_calls:
-            yield Run(bind(call), bind(call.first) if call.first else None)
+            yield SignatureRun(bind(call), bind(call.first) if call.first else None)
     else:
-        yield from map(Run, _compute_bound(signature))
+        yield from map(SignatureRun, _compute_bound(signature))
 
 
 def _compute_bound(signature: Signature) -> Iterator[Callable[[], Any]]:
