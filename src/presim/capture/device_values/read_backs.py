@@ -80,8 +80,8 @@ class ReadBacks:
         self.endless(
             f"the script loops at {line} on a device value that does not change: it read {_value(bits)} "
             f"({access}, {DeviceValueOrigin(origin).label}) {self._rounds} times in "
-            f"{time.process_time() - self._since:.0f} s and did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
-            "value that a policy provides, use --values KEY=VALUE"
+            f"{time.process_time() - self._since:.0f} s and did nothing else. If the loop ends later, allow more time "
+            "with --values watchdog=SECONDS; to choose a value that a policy provides, use --values KEY=VALUE"
         )
 
 

@@ -19,7 +19,7 @@ def test_every_way_computes_every_token_once(length: int, ranks: int) -> None:
 
 
 def test_zigzag_balances_causal_work_and_contiguous_chunks_do_not() -> None:
-    def pairs(layout: shares.GroupPlacement) -> list[int]:
+    def pairs(layout: shares.Layout) -> list[int]:
         found = shares.calls(8000, Way(4, 0, layout))
         return [sum(queries * (keys - queries // 2) for queries, keys in rank) for rank in found]
 
