@@ -13,6 +13,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -149,7 +150,7 @@ class Runner:
         observers.steps.categorise_unfinished()
         outcome.end = observers.step_observer.finish()
         outcome.sample = observers.scopes.batch.sample
-        outcome.neighbours = self.background.share()
+        outcome.neighbours, outcome.cpu_s = self.background.share(), time.process_time()
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],

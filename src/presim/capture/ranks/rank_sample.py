@@ -21,14 +21,14 @@ def first_sample(world_size: int) -> list[int]:
 
 
 def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
-    """The second, the last and a middle rank along each axis and each group of rank 0."""
-    ranks: list[int] = []
-    for axis in grid(groups, world_size):
-        ranks += [axis.stride * index for index in (1, axis.size - 1, axis.size // 2)]
-    for group in groups:
-        if len(group) > 1 and group[0] == 0:
-            ranks += [group[1], group[-1], group[len(group) // 2]]
-    return _distinct(ranks)
+    """The second, a middle and the last rank along each axis and each group of rank 0.
+
+    All seconds come before all middle ones, so that the first few lie on different axes.
+    """
+    lines = [range(0, axis.stride * axis.size, axis.stride) for axis in grid(groups, world_size)]
+    lines += [group for group in groups if len(group) > 1 and group[0] == 0]
+    seconds, middles = [line[1] for line in lines], [line[len(line) // 2] for line in lines]
+    return _distinct([*seconds, *middles, *(line[-1] for line in lines)])
 
 
 def diagonal_sample(groups: Sequence[Sequence[int]], world_size: int, count: int) -> list[int]:

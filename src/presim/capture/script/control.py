@@ -44,6 +44,7 @@ class ScriptOutcome(msgspec.Struct):
     misuse: tuple[str, ...] = ()  # misuse of CUDA, as sentences with the line of the script
     nccl: dict[str, str] = {}  # NCCL's environment variables
     neighbours: float = 0.0  # share of the machine's CPUs used by other processes meanwhile
+    cpu_s: float = 0.0  # CPU time of the process since it started or was forked
     read_backs: tuple[ReadBack, ...] = ()
     rank_reads: tuple[str, ...] = ()  # places outside PyTorch that read the rank
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as counted by PyTorch

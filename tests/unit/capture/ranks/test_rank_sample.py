@@ -39,6 +39,10 @@ def test_each_axis_has_its_second_last_and_middle_rank() -> None:
     assert set(axis_sample([TP, DP], 128)) == {1, 7, 4, 8, 120, 64}
 
 
+def test_the_first_ranks_lie_on_different_axes() -> None:
+    assert set(axis_sample([TP, DP], 128)[:2]) == {1, 8}
+
+
 def test_groups_that_are_not_an_axis_are_sampled_too() -> None:
     """Megatron's embedding group has only the first and the last stage."""
     assert {5, 11} <= set(axis_sample([TP, (0, 5, 11)], 128))
