@@ -135,6 +135,11 @@ SWITCHES = (  # option, field, help
         "Shard embedding, output layer and loss over the vocabulary; implied by --sp.",
     ),
     ("--overlap", "overlap", "Overlap communication and compute (ddp, zero1)."),
+    (
+        "--side-by-side",
+        "side_by_side",
+        "With dualpipe, dualpipev: forward passes run beside backward passes, each during the other's communication.",
+    ),
     ("--clip", "clip", "Clip gradients by norm."),
 )
 DTYPES = click.Choice(("bfloat16", "float16", "float32"))

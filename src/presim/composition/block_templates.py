@@ -32,6 +32,8 @@ class Placed:
     begins: Sequence[int] = ()  # entries at which the forward passes of micro-batches begin
     # templates whose micro-batch numbers count over all micro-batches, including omitted ones
     of_all: Sequence[int] = ()
+    # entries where a forward pass begins, where the backward pass beside it does, and where both have ended
+    side_by_side: Sequence[tuple[int, int, int]] = ()
 
     def cut(self, num_templates: int) -> tuple[Placed, Placed]:
         """Split into the first ``num_templates`` templates and the rest."""
@@ -43,6 +45,7 @@ class Placed:
                 self.names[:slots],
                 self.begins,
                 self.of_all,
+                self.side_by_side,
             ),
             Placed(self.templates[num_templates:], self.prefixes[num_templates:], self.names[slots:]),
         )
@@ -116,7 +119,8 @@ class Blocks:
         private_slots = np.flatnonzero(places < 0)  # storages that only this block uses
         meant[private_slots] = names.new(len(private_slots))
         of_all = [index for index, action in enumerate(schedule) if isinstance(action, Do) and action.of_all]
-        return Placed(templates, prefixes, meant, self._begins(schedule, templates), of_all)
+        begins, pairs = self._begins(schedule, templates), _side_by_side(schedule, templates)
+        return Placed(templates, prefixes, meant, begins, of_all, pairs)
 
     def _begins(self, schedule: Schedule, templates: Sequence[Template]) -> list[int]:
         """Entry indices at which this rank's first chunk starts a micro-batch's forward pass."""
@@ -209,6 +213,13 @@ class Blocks:
                 if index in created_values or index not in own_values:
                     rows.free(str(index), sizes[index])
         return rows.template()
+
+
+def _side_by_side(schedule: Schedule, templates: Sequence[Template]) -> list[tuple[int, int, int]]:
+    """The entries of each pair of passes that run side by side: begin, middle, end."""
+    firsts = np.cumsum([0, *map(len, templates)]).tolist()
+    marked = [first for action, first in zip(schedule, firsts) if isinstance(action, Do) and action.side_by_side]
+    return list(zip(marked[::3], marked[1::3], marked[2::3]))
 
 
 def _gradients_of(segment: Segment) -> NDArray[np.bool_]:

@@ -68,7 +68,14 @@ class Composition:
         self.orders = (
             parse(plan.rank_passes, plan.pipeline, count, self.micros).orders()
             if plan.rank_passes
-            else orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+            else orders(
+                plan.order,
+                plan.pipeline,
+                plan.virtual,
+                self.micros,
+                self.all_micros - self.micros,
+                side_by_side=plan.side_by_side,
+            )
         )
         self.stage_ranks = stage_ranks(plan)
         self.copies = untie.copies(self.graph)

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 from presim.composition.pass_dependencies import Dependencies, Dependency, is_ready
-from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved_passes
+from presim.composition.pass_orders import dual_pipe, dual_pipe_v, in_pairs, interleaved_passes
 from presim.composition.pipeline_steps import (
     BACKWARD,
     EXCHANGE,
@@ -29,11 +29,12 @@ from presim.composition.pipeline_steps import (
 
 @functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
 def orders(
-    schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0
+    schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0, *, side_by_side: bool = False
 ) -> tuple[tuple[PipelineStep, ...], ...]:
     """The steps of each rank.
 
-    ``left_out``: number of omitted micro-batches, whose messages the last waits also cover.
+    ``left_out``: number of omitted micro-batches, whose messages the last waits also cover. ``side_by_side``: forward
+    passes of DualPipe run beside the backward passes that follow them.
     """
     if ranks == 1 and chunks == 1:
         return (
@@ -49,9 +50,14 @@ def orders(
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "dualpipe":
         directions = [dual_pipe(rank, ranks, micros) for rank in range(ranks)]
+        if side_by_side:
+            middle = (ranks // 2 - 1, ranks // 2)
+            directions = [in_pairs(steps, at_turn=rank in middle) for rank, steps in enumerate(directions)]
         return with_messages(directions, ranks, functools.partial(rank_of_stage, schedule, ranks))
     if schedule == "dualpipev":
         v_passes = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
+        if side_by_side:
+            v_passes = [in_pairs(steps, at_turn=rank == ranks - 1) for rank, steps in enumerate(v_passes)]
         return with_messages(v_passes, 2 * ranks, functools.partial(rank_of_stage, schedule, ranks))
     passes, all_passes = (
         [interleaved_passes(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
@@ -141,42 +147,52 @@ def with_messages(
         ValueError: every rank waits for another.
     """
     signals = Dependencies(dependencies, rank_with)
-    found: list[list[PipelineStep]] = [[] for _ in passes]
-    sent: list[list[Message]] = [[] for _ in passes]
-    came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
-    at = [0] * len(passes)
-    while any(reached < len(own) for reached, own in zip(at, passes)):
+    rank_steps: list[list[PipelineStep]] = [[] for _ in passes]
+    sent_messages: list[list[Message]] = [[] for _ in passes]
+    arrivals: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
+    num_started = [0] * len(passes)
+    while any(started < len(rank_passes) for started, rank_passes in zip(num_started, passes)):
         progress = False
-        for rank, own in enumerate(passes):
-            if at[rank] >= len(own):
+        for rank, rank_passes in enumerate(passes):
+            if num_started[rank] >= len(rank_passes):
                 continue
-            step = own[at[rank]]
-            if step is not None and not is_ready(step, _has_input(step, stages, came), signals):
+            step = rank_passes[num_started[rank]]
+            parts = () if step is None else step.passes
+            if not all(is_ready(part, _has_input(part, stages, arrivals), signals) for part in parts):
                 continue
-            at[rank] += 1
+            num_started[rank] += 1
             progress = True
-            if step is None:
-                continue
-            backward = step.kind != FORWARD
-            if step.kind != WEIGHT:
-                needed = _received(step.stage, step.micro, stages, backward)
-                if needed and rank_with(needed[0].neighbour) != rank:
-                    found[rank].append(PipelineStep(WAIT, step.stage, step.micro, needed))
-            found[rank] += [*signals.waits(step), step]
-            for message in _sent(step.stage, step.micro, stages, backward) if step.kind != WEIGHT else ():
-                other = rank_with(message.neighbour)
-                came.add((message.neighbour, step.micro, backward))
-                if other != rank:
-                    found[rank] += _begin((message,), wait=False)
-                    sent[rank].append(message)
-                    found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
-            for side, signal in signals.end(step):
-                found[side].append(signal)
+            for part in parts:
+                rank_steps[rank] += [*_input_waits(part, rank, stages, rank_with), *signals.waits(part)]
+            rank_steps[rank] += [] if step is None else [step]
+            for part in parts:
+                for message in _messages_of(part, stages):
+                    other = rank_with(message.neighbour)
+                    arrivals.add((message.neighbour, part.micro, message.backward))
+                    if other != rank:
+                        rank_steps[rank] += _begin((message,), wait=False)
+                        sent_messages[rank].append(message)
+                        arriving = Message(message.neighbour, part.micro, message.backward, False)
+                        rank_steps[other] += _begin((arriving,), wait=False)
+                for side, signal in signals.end(part):
+                    rank_steps[side].append(signal)
         if not progress:
             raise ValueError("deadlock in the schedule: every rank waits for another")
-    for rank, messages in enumerate(sent):
-        found[rank] += [PipelineStep(WAIT, one.stage, one.micro, (one,)) for one in messages]
-    return tuple(map(tuple, found))
+    for rank, messages in enumerate(sent_messages):
+        rank_steps[rank] += [PipelineStep(WAIT, message.stage, message.micro, (message,)) for message in messages]
+    return tuple(map(tuple, rank_steps))
+
+
+def _messages_of(step: PipelineStep, stages: int) -> tuple[Message, ...]:
+    """What a pass sends; gradients of weights leave no rank."""
+    return () if step.kind == WEIGHT else _sent(step.stage, step.micro, stages, step.kind != FORWARD)
+
+
+def _input_waits(step: PipelineStep, rank: int, stages: int, rank_with: Callable[[int], int]) -> Iterator[PipelineStep]:
+    """The wait for a pass's input, if it comes from another rank."""
+    needed = () if step.kind == WEIGHT else _received(step.stage, step.micro, stages, step.kind != FORWARD)
+    if needed and rank_with(needed[0].neighbour) != rank:
+        yield PipelineStep(WAIT, step.stage, step.micro, needed)
 
 
 def _with_all_waits(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 from presim.composition.pipeline_steps import BACKWARD, FORWARD, INPUT, WEIGHT, PipelineStep
 
 
@@ -54,7 +57,8 @@ def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[PipelineStep]:
     """Both directions of DeepSeek's DualPipe on one rank, which has stage ``rank`` of a V and the one across.
 
     The eight phases and their lengths are published in deepseek-ai/DualPipe; PyTorch's ScheduleDualPipeV has the same.
-    A forward and a backward pass that DeepSeek's kernels overlap run one after the other, as in PyTorch.
+    A forward and a backward pass that DeepSeek's kernels overlap run one after the other, as in PyTorch, unless
+    `in_pairs` joins them.
     """
     down, up = rank, 2 * ranks - 1 - rank  # stages of the V's two sides
     after = ranks - 1 - rank  # ranks between this one and the turn
@@ -124,3 +128,23 @@ def dual_pipe(rank: int, ranks: int, micros: int) -> list[PipelineStep]:
 def _whole_backwards(rank: int) -> int:
     """How many backward passes of the last run up and down are whole: the first half, one more on even ranks."""
     return (rank + 1) // 2 * 2 + (1 - rank % 2)
+
+
+def in_pairs(steps: Sequence[PipelineStep], *, at_turn: bool) -> list[PipelineStep]:
+    """Join each forward pass of DualPipe and the whole backward pass that follows it.
+
+    ``at_turn``: the rank has both stages of the turn (in DualPipe, of the middle). It runs its first pair one after the
+    other, as DeepSeek's code does, so that other ranks get the activation earlier.
+    """
+    joined: list[PipelineStep] = []
+    split_pairs = int(at_turn)
+    following = iter([*steps[1:], None])
+    for step in (remaining := iter(steps)):
+        after = next(following)
+        if after is None or step.kind != FORWARD or after.kind != BACKWARD:
+            joined.append(step)
+            continue
+        next(remaining), next(following, None)
+        joined += [step, after] if split_pairs else [dataclasses.replace(step, partner=after)]
+        split_pairs = 0
+    return joined

@@ -46,6 +46,12 @@ class PipelineStep:
     messages: tuple[Message, ...] = ()
     freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
     signal: Signal | None = None
+    partner: PipelineStep | None = None  # of a forward pass: the backward pass that runs side by side with it
+
+    @property
+    def passes(self) -> tuple[PipelineStep, ...]:
+        """This step and the one beside it."""
+        return (self,) if self.partner is None else (self, self.partner)
 
 
 def rank_of_stage(schedule: str, ranks: int, stage: int) -> int:

@@ -40,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     virtual: Degree = 1  # virtual stages per rank
     # empty: 1f1b, or interleaved if virtual > 1
     schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev", "own"] = ""
+    side_by_side: bool = False  # DualPipe: forward passes run beside the backward passes that follow them
     rank_passes: tuple[str, ...] = ()  # schedule own: the passes of each rank, as "0F0,0F1,0B0,0B1"
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
     shard: Count = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set

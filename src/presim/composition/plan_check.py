@@ -219,6 +219,11 @@ def _check_stages(plan: Plan, world_size: int, blocks: int) -> None:
             f"schedule dualpipev has two stages a rank, on the two sides of a V, not {plan.virtual}; use virtual = 2 "
             "(--vpp 2)"
         )
+    if plan.side_by_side and (plan.order not in ("dualpipe", "dualpipev") or plan.pipeline == 1):
+        raise InputError(
+            "passes run side by side only in a pipeline with schedule dualpipe or dualpipev, not with schedule "
+            f"{plan.order} and pipeline = {plan.pipeline}; leave --side-by-side out, or use --schedule dualpipe"
+        )
     if plan.stages and len(plan.stages) != count:
         raise InputError(
             f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "

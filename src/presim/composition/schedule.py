@@ -7,7 +7,7 @@ blocks, micro-batches and recomputation.
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from presim.composition.entry_templates import Template
 from presim.composition.graph.graph_schema import OperatorGraph, ValueOrigin
@@ -34,6 +34,8 @@ class Do:
     keys: tuple[Key, ...]  # one per slot
     scope: str = ""  # module path
     of_all: bool = False  # its micro-batch numbers count over all micro-batches, including omitted ones
+    # where a forward pass begins that runs beside a backward pass, where the latter begins, and where both have ended
+    side_by_side: Literal["", "begin", "middle", "end"] = ""
 
 
 Action: TypeAlias = BlockRun | Do

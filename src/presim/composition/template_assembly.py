@@ -15,6 +15,7 @@ from presim.composition.block_templates import Placed
 from presim.composition.entry_templates import COLUMNS as ROW_COLUMNS
 from presim.composition.entry_templates import NO_SLOT, Tables
 from presim.composition.names import Ints, Names
+from presim.composition.side_by_side import entry_order
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 _POINTS = ("signature", "operator", "site")  # columns of indices: -1 for none
@@ -98,7 +99,10 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     of_all = np.zeros(len(templates), np.bool_)
     of_all[list(placed.of_all)] = True
     columns["of_all"] = np.repeat(of_all, lengths)
-    return columns
+    if not placed.side_by_side:
+        return columns
+    order = entry_order(columns["kind"], columns["stream"], placed.side_by_side)
+    return {name: column[order] for name, column in columns.items()}
 
 
 def _offset_indices(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.composition.orders import orders
-from presim.composition.pass_orders import dual_pipe, dual_pipe_v
+from presim.composition.pass_orders import dual_pipe, dual_pipe_v, in_pairs
 from presim.composition.pipeline_steps import (
     BACKWARD,
     EXCHANGE,
@@ -141,16 +141,9 @@ def run(passes: Sequence[Sequence[tuple[PipelineStep, ...]]], times: Mapping[str
     return Run(max(clock), tuple(busy), tuple(most))
 
 
-def overlapped(steps: Sequence[PipelineStep], apart: bool) -> list[tuple[PipelineStep, ...]]:
-    """Forward and backward passes that DeepSeek overlaps are one; ``apart``: the first pair is not, as at the turn."""
-    found: list[tuple[PipelineStep, ...]] = []
-    for step in steps:
-        if step.kind == BACKWARD and found[-1][-1].kind == FORWARD and not apart:
-            found[-1] = (*found[-1], step)
-            continue
-        apart = apart and step.kind != BACKWARD
-        found.append((step,))
-    return found
+def overlapped(steps: Sequence[PipelineStep], at_turn: bool) -> list[tuple[PipelineStep, ...]]:
+    """Forward and backward passes that run side by side are one."""
+    return [step.passes for step in in_pairs(steps, at_turn=at_turn)]
 
 
 @given(st.integers(1, 6), st.integers(0, 9))
@@ -190,6 +183,23 @@ def test_dual_pipe_runs_half_of_the_micro_batches_from_each_end(half: int, more:
     found = run(passes, {FORWARD: 1, INPUT: 1, WEIGHT: 1, BACKWARD: 2}, ranks)
     assert found.most == (ranks + 1,) * ranks
     assert {found.end - busy for busy in found.busy} == {(half - 1) * (3 + 2 - 3)}
+
+
+@given(st.sampled_from(["dualpipe", "dualpipev"]), st.integers(1, 4), st.integers(0, 5))
+def test_passes_side_by_side_are_the_same_passes(schedule: str, half: int, more: int) -> None:
+    """No rank waits for another in a circle, and a backward pass follows its own forward pass."""
+    ranks, chunks = 2 * half, 1 if schedule == "dualpipe" else 2
+    micros = 2 * (2 * half + more)
+    alone, beside = (orders(schedule, ranks, chunks, micros, side_by_side=pairs) for pairs in (False, True))
+    for in_turn, paired in zip(alone, beside):
+        passes = [part for step in paired if step.kind in (FORWARD, BACKWARD, INPUT, WEIGHT) for part in step.passes]
+        bare = [dataclasses.replace(part, partner=None) for part in passes]
+        assert bare == [step for step in in_turn if step.kind in (FORWARD, BACKWARD, INPUT, WEIGHT)]
+        assert any(step.partner for step in paired)
+        begun: set[tuple[int, int]] = set()
+        for step in paired:
+            assert all((part.stage, part.micro) in begun for part in step.passes if part.kind in (BACKWARD, INPUT))
+            begun |= {(step.stage, step.micro)} if step.kind == FORWARD else set()
 
 
 def test_dual_pipe_starts_as_published_for_8_ranks_and_20_micro_batches() -> None:

@@ -23,7 +23,7 @@ from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Gemm
 from presim.trace.trace_invariants import check
-from support.models import llama
+from support.models import llama, qwen_moe
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
 
@@ -40,6 +40,12 @@ def flops(trace: Trace) -> int:
     chosen = trace.columns["signature"][trace.steps()[-1]]
     work = (trace.signatures[index] for index in chosen[chosen >= 0].tolist())
     return sum(one.flops for one in work if isinstance(one, (Gemm, Attention)))
+
+
+def entries(trace: Trace) -> list[tuple[int, ...]]:
+    """What the entries are, sorted, but for the memory that the allocator takes from the device."""
+    taken = [trace.columns[name].tolist() for name in ("kind", "stream", "signature", "scope")]
+    return sorted(entry for entry in zip(*taken) if entry[0] != Kind.SEGMENT_ALLOC)
 
 
 def made(**plan: object) -> Composed:
@@ -184,16 +190,42 @@ def test_dual_pipe_has_each_parameter_twice_and_the_work_of_once(style: str) -> 
     assert evaluate(job, CLUSTER).result.step_time_s
 
 
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipev"])
+def test_passes_side_by_side_hide_each_others_exchange(schedule: str) -> None:
+    """Work and memory requests are the same; the exchange of tokens runs beside the other pass."""
+
+    def job(*, side_by_side: bool) -> Composed:
+        plan = Plan(
+            sequence=2048, global_batch=32, pipeline=2, virtual=2 if schedule == "dualpipev" else 1, expert=4,
+            data_style="zero1", cuda_graphs=True, schedule=schedule, side_by_side=side_by_side,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return compose(qwen_moe(), plan, CLUSTER)
+
+    alone, beside = job(side_by_side=False), job(side_by_side=True)
+    for trace, paired in zip(alone.traces, beside.traces):
+        check(paired)
+        assert entries(trace) == entries(paired)
+    results = [evaluate(one, CLUSTER).result for one in (alone, beside)]
+    hidden = [result.time.communication_s - result.time.exposed_communication_s for result in results]
+    assert hidden[1] > 1.5 * hidden[0]
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
+        (
+            {"side_by_side": True, "schedule": "1f1b", "global_batch": 16},
+            "passes run side by side only in a pipeline with schedule dualp",
+        ),
+        ({"side_by_side": True, "pipeline": 1}, "passes run side by side only in a pipeline with schedule dualpipe o"),
         ({"pipeline": 3, "global_batch": 48}, "schedule dualpipe has an even number of ranks, each with one stage and"),
         ({"virtual": 2, "global_batch": 16}, "schedule dualpipe has an even number of ranks, each with one stage and"),
         ({"global_batch": 8}, "schedule dualpipe needs an even number of micro-batches, half from each end, and at"),
         ({"global_batch": 20}, "schedule dualpipe needs an even number of micro-batches, half from each end, and at"),
     ],
 )
-def test_dual_pipe_needs_two_halves(fields: dict[str, int], sentence: str) -> None:
+def test_dual_pipe_needs_two_halves_and_side_by_side_needs_dual_pipe(fields: dict[str, int], sentence: str) -> None:
     world = 12 if fields.get("pipeline") == 3 else 8
     with pytest.raises(InputError, match=f"^{sentence}"):
         check_plan(Plan(**{"sequence": 256, "pipeline": 2, "schedule": "dualpipe", **fields}), world, 4)  # type: ignore[arg-type]

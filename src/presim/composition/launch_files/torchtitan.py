@@ -39,6 +39,7 @@ def files(job: LaunchJob) -> Files:
         offload_optimizer=("none",),
         context_style=("all-gather",),
         schedule=("", *_SCHEDULES),
+        side_by_side=(False,),
         attention=("auto", "flex"),
     )
     layers = words_of(NAME, plan)

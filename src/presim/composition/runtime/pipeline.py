@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
+
 from presim.composition.block_templates import rounded
-from presim.composition.entry_templates import STREAMS, Rows, Tables, Template
+from presim.composition.entry_templates import COLUMNS, STREAMS, Rows, Tables, Template
 from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.host_gaps import HostTimes
 from presim.composition.pipeline_steps import (
@@ -35,6 +37,7 @@ from presim.trace.signatures import Collective
 
 _BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: previous rank, next rank, whole group; see rows.STREAMS
 _SIGNAL_BYTES = 4
+_NOTHING = Template({name: np.empty(0, dtype) for name, dtype in COLUMNS.items()}, (), ())
 _PRODUCTS = ("aten::mm", "aten::addmm")
 Again = Callable[[tuple[BlockRun, ...]], Sequence[Action]]
 
@@ -94,27 +97,32 @@ class Pipeline:
         self._each = micros_per_stage
         actions: list[Action] = []
         for step in steps:
-            chunk = self.chunk(step.stage)
-            if step.kind == FORWARD:
-                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro % micros_per_stage)
-            elif step.kind in (BACKWARD, INPUT):
-                runs = recomputed(self.backward_runs(step.stage, step.micro))
-                actions += data.backward(
-                    [run for run in runs if isinstance(run, BlockRun)], chunk, step.micro % micros_per_stage
-                )
-                actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
-                actions += self._free_used(step) if step.kind == BACKWARD else []
-                actions += self._free(self._outputs(step.stage), step.micro)
-            elif step.kind == WEIGHT:
-                actions += self._weights(step, data, recomputed)
-                actions += self._free_used(step)
-            elif step.kind == WAIT:
-                actions.append(self._wait(step.messages, step.freed))
-            elif step.kind in (SIGNAL, AWAIT):
-                actions.append(self._signal(step))
+            if step.partner is None:
+                actions += self._actions(step, data, recomputed)
             else:
-                actions += self._begin(step)
+                forward, backward = (self._actions(part, data, recomputed) for part in step.passes)
+                begin, middle, end = (Do(_NOTHING, (), side_by_side=mark) for mark in ("begin", "middle", "end"))
+                actions += [begin, *forward, middle, *backward, end]
         return [*actions, *data.end()]
+
+    def _actions(self, step: PipelineStep, data: DataParallel, recomputed: Again) -> list[Action]:
+        """The actions of a pass or of communication."""
+        chunk, micro = self.chunk(step.stage), step.micro % self._each
+        if step.kind == FORWARD:
+            return [*data.forward(self.forward_runs(step.stage, step.micro), chunk, micro)]
+        if step.kind in (BACKWARD, INPUT):
+            runs = recomputed(self.backward_runs(step.stage, step.micro))
+            return [
+                *data.backward([run for run in runs if isinstance(run, BlockRun)], chunk, micro),
+                *(self._weights(step, data, recomputed) if step.kind == BACKWARD else []),
+                *(self._free_used(step) if step.kind == BACKWARD else []),
+                *self._free(self._outputs(step.stage), step.micro),
+            ]
+        if step.kind == WEIGHT:
+            return [*self._weights(step, data, recomputed), *self._free_used(step)]
+        if step.kind == WAIT:
+            return [self._wait(step.messages, step.freed)]
+        return [self._signal(step)] if step.kind in (SIGNAL, AWAIT) else self._begin(step)
 
     def _weights(self, step: PipelineStep, data: DataParallel, recomputed: Again) -> list[Action]:
         """Gradients of weights, where the graph makes them apart."""
