@@ -18,7 +18,7 @@ from presim.errors import ExitCode
 from presim.trace import job_store
 from support import workloads
 from support.captured import EXAMPLES
-from support.command import presim, processes_of, start
+from support.command import presim, processes_of, start, without_progress
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -34,7 +34,7 @@ def write(folder: Path, text: str, name: str = "script.py") -> Path:
 
 def sentence(stderr: str) -> str:
     """The single line written by presim itself."""
-    lines = [line for line in stderr.splitlines() if line.startswith("presim: ")]
+    lines = [line for line in without_progress(stderr).splitlines() if line.startswith("presim: ")]
     assert len(lines) == 1, stderr
     return lines[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,13 +17,23 @@ COMMAND = [sys.executable, "-m", "presim.cli.main"]
 def presim(
     *args: str | Path, cwd: Path | None = None, limit_kib: int = 0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end. ``limit_kib``: the largest file that it and its script may write."""
+    """Run it to its end. ``limit_kib``: the largest file that it and its script may write.
+
+    Lines of progress, which a slow machine prints every ten seconds, are taken out of its standard error.
+    """
     words = [*COMMAND, *map(str, args)]
     if limit_kib:
         words = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *words]
-    return subprocess.run(
+    ended = subprocess.run(
         words, cwd=cwd, env=environment(variables), capture_output=True, text=True, timeout=300, check=False
     )
+    ended.stderr = without_progress(ended.stderr)
+    return ended
+
+
+def without_progress(stderr: str) -> str:
+    """Standard error without lines such as ``presim: simulating (20 s)``."""
+    return re.sub(r"^presim: .* \(\d+ s\)\n", "", stderr, flags=re.MULTILINE)
 
 
 def start(*args: str | Path, cwd: Path, **variables: str) -> subprocess.Popen[str]:
