@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parent.parent.parent / "src" / "presim"
+from support.source_trees import PACKAGE as SOURCES
+from support.source_trees import source_trees
+
 TOP_LEVEL = "presim"  # stands for the modules outside of packages
 WORDS = """again alone apart asked at beside beyond both came chosen come each ends few found gave given gone here held
 kept known left made more most moved near one others own place rest said says speak spoken taken there together wanted
@@ -38,7 +40,7 @@ def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def modules() -> dict[str, list[Path]]:
     """The modules of each package."""
     by_package: dict[str, list[Path]] = {}
-    for module in sorted(SOURCES.rglob("*.py")):
+    for module in source_trees():
         folder = module.relative_to(SOURCES).parts[0]
         by_package.setdefault(TOP_LEVEL if folder == module.name else folder, []).append(module)
     return by_package
@@ -51,7 +53,7 @@ MODULES = modules()
 def test_a_packages_names_say_what_they_hold(package: str) -> None:
     count, fillers = 0, []
     for module in MODULES[package]:
-        for line, name in bound_names(ast.parse(module.read_text(encoding="utf-8"))):
+        for line, name in bound_names(source_trees()[module]):
             count += 1
             if name in FILLERS:
                 fillers.append(f"{module.relative_to(SOURCES)}:{line}: {name}")
@@ -61,7 +63,7 @@ def test_a_packages_names_say_what_they_hold(package: str) -> None:
 def test_a_modules_name_occurs_once() -> None:
     """Rooms that show or ask for what other rooms compute name a module by its subject, as those do."""
     paths: dict[str, list[str]] = {}
-    for module in sorted(SOURCES.rglob("*.py")):
+    for module in source_trees():
         path = module.relative_to(SOURCES)
         if not module.stem.startswith("__") and path.parts[0] not in BY_SUBJECT:
             paths.setdefault(module.name, []).append(str(path))
