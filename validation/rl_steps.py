@@ -42,6 +42,9 @@ _PROMPT = 200  # tokens of a question of mathematics, where no figure of the row
 # Standard deviation / mean of responses before they are cut: no row says, so this is assumed. Incorrect answers are
 # three times as long as correct ones (DeepScaleR's report), which alone gives about 0.4 if a quarter is correct.
 _SPREAD = 0.7
+# Share of the variance of log-lengths that lies between prompts: assumed, too. Responses to one prompt are alike in
+# length (Seer, arXiv 2511.14617), but we know of no figure.
+_GROUP_SHARE = 0.5
 _MODELS = {
     "Qwen3-30B-A3B": "qwen3-30b-a3b",
     "Qwen3-32B": "qwen3-32b",
@@ -66,6 +69,9 @@ _GRAPHS = {"graph_tokens": 64}
 _COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
 # 8,192 tokens over two ranks; pipelines get packs of one size (nemo_rl/models/megatron/data.py)
 _LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096, "pads": True}
+# Ranks of engines generate their parts of a batch whose prompts are repeated one by one (trainer/ppo/ray_trainer.py).
+# Four steps are averaged: which prompts meet on an engine decides the longest part.
+_VERL = {"controller": "verl", "assignment": "consecutive", "steps": 4}
 # id: fields of the request, and where they are from
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "nemorl-0.7-07": (
@@ -109,24 +115,25 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
             "mini_batch": 8, "logits": "verl-megatron", "fusions": ("norm",), "reference": False, "prompt_tokens": 149,
-            "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
+            **_VERL, "busy_wait": True, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
         "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",
     ),
     "rlinf-verl-7b-64": (
         {
             **_COLOCATED, "prompts": 128, "samples": 16, "mini_batch": 32, "cp": 4, "micro_tokens": 30000,
-            "reference": True, "prompt_tokens": 149, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
+            "reference": True, "prompt_tokens": 149, **_VERL,
+            "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
         },
         "RLinf/RLinf, compare_with_verl.rst, its verl command; prompts of the same data set as rlinf-1.5b-1",
     ),
 }  # fmt: skip
 _FITTED = ("verl-wsync-0", "verl-wsync-3")  # the speed of transfers rests on them
-PHASES = {  # column: phases of an answer
-    "rollout_time_s": ("rollout",),
-    "logprob_time_s": ("old log-probabilities",),
-    "ref_logprob_time_s": ("reference log-probabilities",),
-    "train_time_s": ("update",),
+PHASES = {  # column: phase of an answer, and the controller's seconds beside it, which the framework's timer has, too
+    "rollout_time_s": ("rollout", "rollout_s"),
+    "logprob_time_s": ("old log-probabilities", "old_s"),
+    "ref_logprob_time_s": ("reference log-probabilities", "reference_s"),
+    "train_time_s": ("update", "update_s"),
 }
 
 
@@ -168,9 +175,9 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
     prompt = fields.pop("prompt_tokens", _PROMPT)
     mean = float(row["mean_response_len"] or _sequence(row) - prompt)
     longest -= 0 if row["max_response_len"] else prompt
+    response = f"lognormal:mean={mean:.0f},cv={_SPREAD},max={longest},group={_GROUP_SHARE}"
     return RlRequest(
-        model=_model(row), prompt_tokens=str(prompt), response=f"lognormal:mean={mean:.0f},cv={_SPREAD},max={longest}",
-        engine=engine, force=True, **degrees, **fields,
+        model=_model(row), prompt_tokens=str(prompt), response=response, engine=engine, force=True, **degrees, **fields,
     )  # fmt: skip
 
 
@@ -212,8 +219,8 @@ def compare(row: Mapping[str, str]) -> list[Compared]:
     if row["weight_sync_time_s"]:
         figures.append(Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), built.prices.sync.seconds))
     return figures + [
-        Compared(column, float(row[column]), _phase_s(predicted, phases))
-        for column, phases in PHASES.items()
+        Compared(column, float(row[column]), _phase_s(predicted, phase) + getattr(built.prices.controller, controller))
+        for column, (phase, controller) in PHASES.items()
         if row[column]
     ]
 
@@ -222,8 +229,8 @@ def _middle(text: str) -> float:
     return statistics.mean(float(part) for part in text.split("-"))
 
 
-def _phase_s(predicted: RlAnswer, phases: tuple[str, ...]) -> float:
-    return sum(phase.seconds for phase in predicted.phases if phase.phase in phases)
+def _phase_s(predicted: RlAnswer, name: str) -> float:
+    return sum(phase.seconds for phase in predicted.phases if phase.phase == name)
 
 
 def _sync_s(row: Mapping[str, str]) -> float:
@@ -265,9 +272,10 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
         f"{datetime.date.today()}, by `python validation/rl_steps.py TABLE` on {os.cpu_count()} cores without a GPU:",
         "published steps of NeMo RL and verl beside predictions of their recipes. A row gives the mean length of its",
         f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
-        f"response is assumed, and prompts of {_PROMPT} tokens where no throughput says how long they are. So no error",
-        "is of the simulation alone. Rows without any length are kept apart below. Transfers of weights parameter by",
-        "parameter rest on verl-wsync-0 and verl-wsync-3, which do not count; nothing else was fitted to these rows.",
+        f"response is assumed, {_GROUP_SHARE:.0%} of whose log's variance lies between prompts, and prompts of",
+        f"{_PROMPT} tokens where no throughput says how long they are. So no error is of the simulation alone. Rows",
+        "without any length are kept apart below. Transfers of weights parameter by parameter rest on",
+        "verl-wsync-0 and verl-wsync-3, which do not count; nothing else was fitted to these rows.",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",

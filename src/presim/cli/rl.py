@@ -189,7 +189,27 @@ _OTHERS = (
         type=click.Choice(("per-parameter", "packed")),
         default="per-parameter",
         show_default=True,
-        help="Weights go to engines one by one, as verl measured it, or packed, as fast as links are.",
+        help="Weights go to engines one by one, as verl measured it, or packed: between pools as fast as links are, "
+        "colocated as NeMo RL measured it.",
+    ),
+    click.option(
+        "--assignment",
+        type=click.Choice(("balanced", "consecutive")),
+        default="balanced",
+        show_default=True,
+        help="Responses go to the engine with the fewest, or each engine gets its part of the batch, prompt by prompt.",
+    ),
+    click.option(
+        "--busy-wait",
+        is_flag=True,
+        help="Colocated: trainers wait for rollouts in a kernel, with which engines of several GPUs share these.",
+    ),
+    click.option(
+        "--controller",
+        type=click.Choice(("none", "verl")),
+        default="none",
+        show_default=True,
+        help="Whose process sends each phase's padded batch to all workers, which takes seconds with long responses.",
     ),
     click.option(
         "--reward-seconds", type=number(quantities.SECONDS), default=0.0, help="Seconds of a response's reward."

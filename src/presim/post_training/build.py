@@ -15,20 +15,19 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
+from presim.post_training.controller import controller_seconds
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
-from presim.post_training.response_lengths import longest, response_lengths
+from presim.post_training.response_lengths import group_share, response_lengths
 from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, check, pool_of, warm_steps
 from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
+from presim.post_training.rollout_engine import rollout_engine
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
 from presim.post_training.weights import host_copy_s, weight_sync
-from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.model_lookup import find
-from presim.serving.steps.times import PricedEngine, build
 
-_COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
 _DEGREES = (1, 2, 4, 8, 16, 32)
 _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
@@ -67,7 +66,7 @@ def build_job(
     model = find(request.model)
     placement = _placement(request, cluster)
     batch = _batch(request)
-    engine, notes = _engine(request, model, cluster, placement, batch)
+    engine, notes = rollout_engine(request, model, cluster, placement, batch)
     pool = pool_of(cluster, placement.train_gpus, "training")
     sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
     graph: OperatorGraph | None = None
@@ -77,7 +76,7 @@ def build_job(
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.steps or _steps(placement), request.seed,
+            request.reward_workers, request.assignment, request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
         graph = graph or training_graph(request.model)
@@ -93,8 +92,9 @@ def build_job(
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
-        load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
-        return Built(job, PhasePrices(training, sync, load_s, offload_s), phases, tuple(notes))
+        load_s, offload_s = _copies(job, trainer_state, request)
+        controller = controller_seconds(request.controller, batch, trainer)
+        return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
     assert refusal is not None
     raise refusal
 
@@ -174,7 +174,7 @@ def _batch(request: RlRequest) -> SampleBatch:
         request.prompts // mini_batch, request.epochs,
         Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
         request.keep, request.round_prompts or request.prompts, request.spare_prompts or 0,
-        request.cut_tail,
+        request.cut_tail, group_share(request.response),
     )  # fmt: skip
     filtering.check(batch)
     if request.round_prompts and request.keep == 1:
@@ -196,47 +196,6 @@ def _batch(request: RlRequest) -> SampleBatch:
     if request.turns > 1 and request.partial:
         raise InputError("responses of several --turns are not interrupted here; leave out --partial, or --turns")
     return batch
-
-
-def _engine(
-    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch
-) -> tuple[PricedEngine, list[str]]:
-    """The engine of the request, or of the smallest tensor-parallel degree that holds a sequence of full length."""
-    fields: dict[str, Any] = dict(request.engine)
-    notes = []
-    if placement.is_colocated and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
-        fields["gpu_memory_utilization"] = _COLOCATED_SHARE
-        notes.append(
-            f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
-        )
-    if fields.get("kernels", "vllm") == "vllm":
-        fields = {**limits_by_start(request.vllm_start, cluster.gpu), **fields}
-    if model.longest < batch.longest:
-        raise InputError(
-            f"a prompt with its response has up to {batch.longest:,} tokens, and {model.name} takes {model.longest:,}; "
-            f"shorten --response with max={model.longest - longest(batch.prompt)}"
-        )
-    fields.setdefault("max_model_len", min(-(-batch.longest // _ROUND_TOKENS) * _ROUND_TOKENS, model.longest))
-    degrees = (fields["tp"],) if "tp" in fields else _DEGREES
-    refusal = None
-    for degree in degrees:
-        try:
-            plan = with_defaults({**fields, "tp": degree}, model, cluster.gpu)
-            plan.check(model)
-            engine = build(model, plan, pool_of(cluster, plan.gpus, "engine's"))
-        except InputError as error:
-            refusal = refusal or error
-            continue
-        if engine.limits.kv_tokens >= batch.longest:
-            if len(degrees) > 1 and degree > 1:
-                notes.append(f"Engines of {degree} GPUs (--rollout-tp) were chosen: the fewest that hold a response.")
-            return engine, notes
-        refusal = refusal or InputError(
-            f"an engine as {plan.text} has a KV cache of {engine.limits.kv_tokens:,} tokens, and a prompt with its "
-            f"response has up to {batch.longest:,}; use a larger --rollout-tp or --gpu-memory-utilization"
-        )
-    assert refusal is not None
-    raise refusal
 
 
 def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
@@ -292,10 +251,16 @@ def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
     return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
 
 
-def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes) -> tuple[float, float]:
-    """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow."""
+def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlRequest) -> tuple[float, float]:
+    """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow.
+
+    Published times of packed transfers have the way back among them.
+    """
+    if not job.placement.is_colocated:
+        return 0.0, 0.0
     offloads = job.trainer.offloads
     state = trainer_state.optimizer if "optimizer" in offloads else 0
     state += trainer_state.parameters if "parameters" in offloads else 0
     reference = trainer_state.reference if "reference" in offloads else 0
-    return host_copy_s(state + reference, job.cluster), host_copy_s(state, job.cluster)
+    back = 0 if request.transfer == "packed" else state
+    return host_copy_s(state + reference, job.cluster), host_copy_s(back, job.cluster)

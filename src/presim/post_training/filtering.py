@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.post_training.response_lengths import draw_groups
 from presim.post_training.rl_job import RlJob, SampleBatch
 from presim.post_training.rollout import Responses, Window, generate
 
@@ -51,7 +52,7 @@ def draw(batch: SampleBatch, first_group: int, groups: int, rng: np.random.Gener
     return Responses(
         np.repeat(np.arange(first_group, first_group + groups), batch.samples),
         np.repeat(batch.prompt.draw(rng, groups), batch.samples) + batch.turns.read_tokens,
-        batch.response.draw(rng, count),
+        draw_groups(batch.response, groups, batch.samples, batch.group_share, rng),
         np.zeros(count, np.int64),
     )
 
@@ -69,7 +70,7 @@ def generate_rounds(job: RlJob, first_group: int, seed: int, rng: np.random.Gene
             )
         start_group = first_group + len(windows) * batch.round_prompts
         responses = draw(batch, start_group, batch.round_prompts, rng)
-        window = generate(responses, job.engine, job.replicas, seed + len(windows), batch.turns)
+        window = generate(responses, job, seed + len(windows))
         passing = np.flatnonzero(rng.random(batch.round_prompts) < batch.kept_share)[:missing]
         is_kept = np.isin(responses.group - start_group, passing)
         windows.append(window)

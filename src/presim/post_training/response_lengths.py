@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 
+import numpy as np
+from numpy.typing import NDArray
+
 from presim.errors import InputError
 from presim.serving.workloads.generate import Lengths, lengths_of
 from presim.system.files import shortened
 
+Ints = NDArray[np.int64]
 _Z99 = 2.3263  # standard deviations from the median to the 99th percentile of a normal distribution
 LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
-_KEYS = ("mean", "p99", "cv", "max")
+_KEYS = ("mean", "p99", "cv", "max", "group")
 _MOST_TOKENS = 1 << 20
 _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
@@ -21,7 +25,8 @@ _HALVINGS = 60
 def response_lengths(word: str) -> Lengths:
     """The distribution that a word describes, in tokens; lengths above ``max`` are cut to it, as engines do.
 
-    ``mean`` is that of the cut lengths, ``p99`` and ``cv`` are those of the log-normal before.
+    ``mean`` is that of the cut lengths, ``p99`` and ``cv`` are those of the log-normal before; ``group`` is read by
+    `group_share`.
 
     Raises:
         InputError: it is none, or no log-normal has such a mean and percentile.
@@ -74,12 +79,35 @@ def _figures(fields: str, word: str) -> dict[str, float]:
             figures[key] = float(value)
         except ValueError:
             figures[key] = math.nan
-        if key not in _KEYS or not 0 <= figures[key] <= _MOST_TOKENS or (key != "cv" and figures[key] < 1):
+        if key not in _KEYS or not _is_possible(key, figures[key]):
             raise InputError(
                 f"{shortened(field)!r} in {shortened(word)!r} is not one of mean, p99 and max (1 to {_MOST_TOKENS:,} "
-                f"tokens) or cv; write it like {_EXAMPLE}"
+                f"tokens), cv, or group (0 to 1); write it like {_EXAMPLE}"
             )
     return figures
+
+
+def _is_possible(key: str, figure: float) -> bool:
+    if key == "group":
+        return 0 <= figure <= 1
+    return (0 if key == "cv" else 1) <= figure <= _MOST_TOKENS
+
+
+def group_share(word: str) -> float:
+    """The share of the variance of log-lengths between prompts that a word of `response_lengths` says; else none."""
+    kind, _, fields = word.partition(":")
+    return _figures(fields, word).get("group", 0.0) if kind == "lognormal" else 0.0
+
+
+def draw_groups(lengths: Lengths, groups: int, samples: int, share: float, rng: np.random.Generator) -> Ints:
+    """Lengths of so many samples of each group; those of a group are alike by ``share`` of their log's variance."""
+    if not share or not lengths.spread:
+        return lengths.draw(rng, groups * samples)
+    sigma = math.sqrt(math.log1p(lengths.spread**2))
+    deviates = math.sqrt(share) * np.repeat(rng.standard_normal(groups), samples)
+    deviates += math.sqrt(1 - share) * rng.standard_normal(groups * samples)
+    drawn = np.exp(math.log(lengths.mean) - sigma**2 / 2 + sigma * deviates)
+    return np.clip(np.rint(drawn), lengths.least, lengths.longest).astype(np.int64)
 
 
 def _spread(mean: float, percentile_99: float) -> float:

@@ -20,6 +20,9 @@ from presim.serving.workloads.generate import Lengths
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
 _ONE_TURN = Turns()
 Offloads = Literal["parameters", "optimizer", "reference"]
+# Which engine generates a response: that with the fewest, or its part of the batch in the batch's order, where
+# responses to one prompt are neighbours.
+Assignment = Literal["balanced", "consecutive"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,7 @@ class SampleBatch:
     round_prompts: int = 0  # with a filter: prompts of each round of generation
     spare_prompts: int = 0  # begun beside those of a step; the groups that end last are aborted and dropped
     cut_share: float = 0.0  # of responses that are aborted when the others are complete, and dropped
+    group_share: float = 0.0  # of the variance of log-lengths that lies between prompts; the rest, within their groups
 
     @property
     def responses(self) -> int:
@@ -105,6 +109,7 @@ class RlJob:
     algorithm: Algorithm = "grpo"
     reward_s: float = 0.0  # seconds of the reward of one response
     reward_workers: int = 64  # rewards computed at once
+    assignment: Assignment = "balanced"
     steps: int = 3
     seed: int = 0
 

@@ -97,7 +97,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
 def _step(job: RlJob, prices: PhasePrices, state: _State, number: int) -> tuple[TrainingStep, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
-    window = generate(live, job.engine, job.replicas, job.seed + number, job.batch.turns)
+    window = generate(live, job, job.seed + number)
     end_times_s = state.end_s.copy()
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
@@ -150,16 +150,26 @@ def _filtered_step(
 
 
 def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDArray[np.bool_]:
-    """Responses of the groups of this step: those that would be too stale in the next, then those that end first."""
+    """Responses of the groups of this step: those that would be too stale later, then those that end first.
+
+    So many groups as are due by a step have to be trained on by then: what the steps until then cannot take has to be
+    in this one.
+    """
     groups, index = np.unique(state.responses.group, return_inverse=True)
     group_end_s = np.zeros(len(groups))
     np.maximum.at(group_end_s, index, end_times_s)
     group_version = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(group_version, index, state.version)
-    is_due = group_version + math.ceil(job.placement.staleness) <= version
-    order = np.lexsort((groups, group_end_s, ~is_due))
+    due = group_version + math.ceil(job.placement.staleness)  # the last step that may train on the group
+    order = np.lexsort((groups, group_end_s))
     selected = np.zeros(len(groups), np.bool_)
-    selected[order[: job.batch.prompts]] = True
+    for last in range(version, version + math.ceil(job.placement.staleness) + 1):
+        urgent = order[due[order] <= last]
+        missing = len(urgent) - job.batch.prompts * (last - version) - int(selected[urgent].sum())
+        room = job.batch.prompts - int(selected.sum())  # spare prompts are due, too, and dropped
+        selected[urgent[~selected[urgent]][: min(max(missing, 0), room)]] = True
+    later_groups = order[~selected[order]]
+    selected[later_groups[: job.batch.prompts - int(selected.sum())]] = True
     return selected[index]
 
 

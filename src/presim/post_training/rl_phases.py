@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.post_training import balance
+from presim.post_training.controller import ControllerSeconds
 from presim.post_training.rl_job import RlJob
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_NO_CONTROLLER = ControllerSeconds()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,7 @@ class PhasePrices:
     sync: WeightSync
     load_s: float = 0.0  # state of the trainer from host memory, before it is used; colocated
     offload_s: float = 0.0  # and back
+    controller: ControllerSeconds = _NO_CONTROLLER  # while which no GPU works for the step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,31 +74,39 @@ class Phases:
             self._add("rollout", ready_s)
         else:
             self._add("waiting for rollouts", ready_s)
-        self._add("reward", rewarded_s)
+        self._take("controller", prices.controller.rollout_s)
+        self._add("reward", rewarded_s + prices.controller.rollout_s)
 
     def _add(self, phase: str, end_s: float) -> None:
         if end_s > self.now_s:
             self.spans.append(Span(self.trainer, phase, self.number, self.now_s, end_s))
             self.now_s = end_s
 
+    def _take(self, phase: str, seconds: float, controller_s: float = 0.0) -> None:
+        """A phase of so many seconds, after those in which the controller sends its batch and takes its answers."""
+        if controller_s:
+            self._add("controller", self.now_s + controller_s)
+        self._add(phase, self.now_s + seconds)
+
     def train(self, lengths: Ints) -> float:
         """Log-probabilities and updates of a batch; returns when they end."""
-        job, training = self.job, self.prices.training
-        self._add("reload", self.now_s + self.prices.load_s)
+        job, training, controller = self.job, self.prices.training, self.prices.controller
+        self._take("reload", self.prices.load_s)
         shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
         ranks = [lengths[np.sort(share)] for share in shares]
         trainer = job.trainer
         sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
         if trainer.has_reward_model:
-            self._add("reward model", self.now_s + training.values_s(*sizes))
+            self._take("reward model", training.values_s(*sizes), controller.reward_model_s)
         if trainer.recomputes_old:
-            self._add("old log-probabilities", self.now_s + training.forward_s(*sizes))
+            self._take("old log-probabilities", training.forward_s(*sizes), controller.old_s)
         if trainer.has_reference:
-            self._add("reference log-probabilities", self.now_s + training.forward_s(*sizes, is_reference=True))
+            reference_s = training.forward_s(*sizes, is_reference=True)
+            self._take("reference log-probabilities", reference_s, controller.reference_s)
         if trainer.has_critic:
-            self._add("values", self.now_s + training.values_s(*sizes))
-            self._add("critic update", self.now_s + self._updates_s(ranks, training.critic_update_s))
-        self._add("update", self.now_s + self._updates_s(ranks, training.update_s))
+            self._take("values", training.values_s(*sizes), controller.values_s)
+            self._take("critic update", self._updates_s(ranks, training.critic_update_s), controller.critic_update_s)
+        self._take("update", self._updates_s(ranks, training.update_s), controller.update_s)
         return self.now_s
 
     def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:

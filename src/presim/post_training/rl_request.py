@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from presim.errors import InputError
+from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
-from presim.post_training.rl_job import Algorithm, Offloads
+from presim.post_training.rl_job import Algorithm, Assignment, Offloads
 from presim.serving.defaults import VllmStart
 from presim.units import quantities
 
@@ -85,6 +86,9 @@ class RlRequest:
         default_factory=dict
     )  # fields of `presim.serving.serving_plan.ServingPlan`
     vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
+    busy_wait: bool = False  # ranks of the trainer wait for rollouts in a kernel, on GPUs of engines
+    assignment: Assignment = "balanced"  # of responses to engines
+    controller: Controller = "none"  # that sends batches to workers through one process
     reward_seconds: float = 0.0
     reward_workers: int = 64
     fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's

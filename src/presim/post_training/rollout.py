@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.post_training.turns import Turns, split
+from presim.post_training.rl_job import RlJob
+from presim.post_training.turns import split
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
-from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import make
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_ONE_TURN = Turns()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ def _step_ends(served: Served) -> dict[int, Ints]:
     return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 
-def generate(responses: Responses, engine: PricedEngine, replicas: int, seed: int, turns: Turns = _ONE_TURN) -> Window:
+def generate(responses: Responses, job: RlJob, seed: int) -> Window:
     """Simulate the engines from now until all responses are generated.
 
     All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are
@@ -95,19 +94,23 @@ def generate(responses: Responses, engine: PricedEngine, replicas: int, seed: in
     Raises:
         InputError: an engine takes no request of such a length.
     """
+    engine, turns = job.engine, job.batch.turns
     block, count = engine.limits.block_size, turns.count
     parts = split(responses.length - responses.generated, count)  # [response, turn]
     own_prompt = responses.prompt - turns.read_tokens
     before = np.cumsum(parts, axis=1) - parts + turns.tool_tokens * np.arange(count)
     number = np.arange(len(responses) * count)
     is_first = number % count == 0
+    is_consecutive = job.assignment == "consecutive" and count == 1
+    fleet = Deployment(engine, job.replicas, "round-robin" if is_consecutive else "least-loaded").fleet(seed=seed)
+    order = consecutive_order(len(number), len(fleet.replicas)) if is_consecutive else np.zeros_like(number)
     shared_blocks = np.repeat(own_prompt // block, count)  # of the prompt: the same for all responses to it
     first = np.concatenate([[0], np.cumsum(shared_blocks)]).astype(np.int64)
     within = np.arange(first[-1]) - np.repeat(first[:-1], shared_blocks)
     most_blocks = int(shared_blocks.max(initial=0)) + 1
     workload = make(
         f"{len(responses)} responses",
-        np.zeros(len(number), np.int64),
+        order,  # ns, which decide between engines and are too short to count
         ((own_prompt + responses.generated)[:, None] + before).ravel(),
         parts.ravel(),
         stream=number // count,
@@ -119,7 +122,6 @@ def generate(responses: Responses, engine: PricedEngine, replicas: int, seed: in
         seed=seed,
         origin="presim.post_training.rollout",
     )
-    fleet = Deployment(engine, replicas, "least-loaded").fleet(seed=seed)
     served = simulate(workload, fleet)
     if not served.finished.all():
         refused = int(np.flatnonzero(~served.finished)[0]) // count
@@ -129,3 +131,10 @@ def generate(responses: Responses, engine: PricedEngine, replicas: int, seed: in
             f"cache holds {engine.limits.kv_tokens:,}; use a larger --rollout-tp or --gpu-memory-utilization"
         )
     return Window(responses, served.last[count - 1 :: count] / 1e9, served, len(fleet.replicas), count)
+
+
+def consecutive_order(responses: int, engines: int) -> Ints:
+    """The place of each response in the order in which a round-robin over engines gives each its part of the batch."""
+    starts = [part[0] for part in np.array_split(np.arange(responses), engines) if len(part)]
+    engine = np.searchsorted(starts, np.arange(responses), side="right") - 1
+    return (np.arange(responses) - np.array(starts, np.int64)[engine]) * engines + engine

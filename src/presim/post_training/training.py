@@ -79,9 +79,22 @@ class TrainingPrices:
         return self._of_ranks(seconds) + self.rest_s
 
     def _of_ranks(self, seconds: Floats) -> float:
-        if self.plan.data_style in _LOCKSTEP:
-            return float(seconds.max(axis=0).sum())
-        return float(seconds.sum(axis=1).max())
+        """Seconds of all ranks for micro-batches of so many [rank, micro-batch]."""
+        ranks, micro_batches = seconds.shape
+        groups = seconds.reshape(-1, meeting_ranks(self.plan, ranks), micro_batches)
+        return float(groups.max(axis=1).sum(axis=1).max())
+
+
+def meeting_ranks(plan: Plan, ranks: int) -> int:
+    """How many of the data-parallel ranks wait for each other in every micro-batch.
+
+    FSDP's gather parameters together. Ranks that share experts exchange tokens in every layer; Megatron counts tensor-
+    and context-parallel ranks among them.
+    """
+    if plan.data_style in _LOCKSTEP:
+        return ranks
+    meeting = plan.expert // (plan.tensor * plan.context)
+    return meeting if meeting > 1 and ranks % meeting == 0 else 1
 
 
 @dataclasses.dataclass(frozen=True)

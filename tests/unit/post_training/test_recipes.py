@@ -159,6 +159,35 @@ def test_ranks_of_attention_are_a_part_of_an_engine_of_sglang(tmp_path: Path) ->
     assert {name: engine[name] for name in ("tp", "dp", "ep")} == {"tp": 1, "dp": 2, "ep": True}
 
 
+def test_packs_that_are_off_are_padded_sequences(tmp_path: Path) -> None:
+    fields = read(tmp_path, "nemo-rl", NEMO, "policy.sequence_packing.enabled=false", name="recipe.yaml").fields
+    assert (fields["micro_sequences"], fields["pads"]) == (fields["micro_tokens"] // 4096, True)
+
+
+def test_engines_of_verl_before_agent_loops_get_parts_of_a_batch(tmp_path: Path) -> None:
+    """And Megatron's ranks wait for SGLang in a kernel."""
+    mode = "actor_rollout_ref.rollout.mode=sync"
+    fields = read(tmp_path, "verl", VERL, mode).fields
+    assert (fields["assignment"], fields.get("busy_wait"), fields["controller"]) == ("consecutive", None, "verl")
+    assert read(tmp_path, "verl", VERL, mode, "model_engine=megatron").fields["busy_wait"]
+    assert "assignment" not in read(tmp_path, "verl", VERL).fields
+
+
+def test_a_variable_that_nothing_sets_counts_as_not_given(tmp_path: Path) -> None:
+    launcher = "uv run --frozen --extra vllm python3 -m verl.trainer.main_ppo"
+    recipe = read(tmp_path, "verl", f"{launcher} model_engine=$ENGINE data.train_batch_size=64\n")
+    assert (recipe.fields["dp_style"], recipe.fields["prompts"]) == ("fsdp2", 64)
+    assert len(recipe.notes) == 1
+    named = f"model_engine=megatron\n{launcher} model_engine=$model_engine\n"
+    assert read(tmp_path, "verl", named).fields["dp_style"] == "zero1"
+
+
+def test_updates_and_filters_of_slime(tmp_path: Path) -> None:
+    script = SLIME.replace("--global-batch-size 128", "--num-steps-per-rollout 4")
+    recipe = read(tmp_path, "slime", script + "--dynamic-sampling-filter-path filters.check_std\n")
+    assert (recipe.fields["mini_batch"], recipe.filters) == (8, True)
+
+
 def test_a_filter_of_prompts_is_named(tmp_path: Path) -> None:
     recipe = read(tmp_path, "verl", VERL, "algorithm.filter_groups.enable=True", "data.gen_batch_size=192")
     assert recipe.filters
@@ -202,6 +231,17 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
             "verl",
             "run data.train_batch_size=many",
             "data.train_batch_size has a value that is not understood, 'many'; correct it",
+        ),
+        (
+            "verl",
+            "run actor_rollout_ref.actor.strategy=veomni",
+            "actor_rollout_ref.actor.strategy: 'veomni' is not simulated; there are fsdp, fsdp2, megatron",
+        ),
+        (
+            "nemo-rl",
+            "run policy.megatron_cfg.peft.enabled=true",
+            "policy.megatron_cfg.peft.enabled=true: training of adapters is not modelled; set it to false for a full "
+            "update",
         ),
         (
             "trl",

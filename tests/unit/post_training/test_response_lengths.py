@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.errors import InputError
-from presim.post_training.response_lengths import longest, response_lengths
+from presim.post_training.response_lengths import draw_groups, group_share, longest, response_lengths
 
 
 @given(st.integers(100, 10_000), st.floats(1.05, 10.0))
@@ -33,6 +33,18 @@ def test_the_mean_is_that_of_lengths_that_are_cut(mean: int, spread: float, rati
     assert drawn.max() <= round(mean * ratio)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_responses_to_a_prompt_are_alike_by_their_share(share: float) -> None:
+    """The share of the variance of log-lengths between groups, found again in what is drawn."""
+    word = f"lognormal:mean=5000,cv=0.7,group={share}"
+    assert group_share(word) == share
+    lengths = draw_groups(response_lengths(word), 2000, 8, share, np.random.default_rng(0))
+    logs = np.log(lengths.reshape(2000, 8))
+    within = logs.var(axis=1, ddof=1).mean()
+    assert 1 - within / logs.var(ddof=1) == pytest.approx(share, abs=0.03)
+    assert lengths.mean() == pytest.approx(5000, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
@@ -48,8 +60,8 @@ def test_the_mean_is_that_of_lengths_that_are_cut(mean: int, spread: float, rati
         ),
         (
             "lognormal:mean=100,p98=300",
-            "'p98=300' in 'lognormal:mean=100,p98=300' is not one of mean, p99 and max (1 to 1,048,576 tokens) or cv; "
-            "write it like lognormal:mean=8000,p99=30000,max=32768",
+            "'p98=300' in 'lognormal:mean=100,p98=300' is not one of mean, p99 and max (1 to 1,048,576 tokens), cv, or "
+            "group (0 to 1); write it like lognormal:mean=8000,p99=30000,max=32768",
         ),
     ],
 )

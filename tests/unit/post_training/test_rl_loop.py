@@ -47,6 +47,13 @@ def test_no_sample_is_staler_than_the_bound(fields: dict[str, Any], token_s: flo
         assert step.staleness.max() <= math.ceil(fields["staleness"])
 
 
+def test_more_groups_than_a_step_takes_do_not_become_due_at_once() -> None:
+    """24 groups start with the first weights, and short responses to later prompts end before some of them."""
+    job = rl_jobs.job(staleness=2.0, is_partial=True, response=Lengths(200, 1.5, longest=2000))
+    run = simulate(job, rl_jobs.prices(1e-7))
+    assert max(int(step.staleness.max()) for step in run.steps) == 2
+
+
 @settings(deadline=None, max_examples=15)
 @given(JOBS, st.booleans())
 def test_each_pool_is_in_one_phase_at_any_time(fields: dict[str, Any], is_colocated: bool) -> None:

@@ -29,6 +29,20 @@ def test_a_frameworks_step_scales_the_grid(monkeypatch: pytest.MonkeyPatch) -> N
     assert scaled.not_modelled == ("Loading data.",)
 
 
+def test_ranks_that_share_experts_wait_for_each_other_in_every_micro_batch() -> None:
+    """Without experts, and in groups of their degree; FSDP's all meet."""
+    sizes = np.array([[1000, 3000], [3000, 1000], [2000, 2000], [1000, 1000]]), np.zeros((4, 2))
+    plain = prices(1e-3).training
+    seconds = {
+        (style, expert): dataclasses.replace(
+            plain, plan=Plan(sequence=4096, data_style=style, expert=expert), rest_s=0.0
+        ).forward_s(*sizes)
+        for style, expert in (("zero1", 1), ("zero1", 2), ("zero1", 4), ("fsdp2", 1))
+    }
+    expected = {("zero1", 1): 4000, ("zero1", 2): 6000, ("zero1", 4): 6000, ("fsdp2", 1): 6000}
+    assert seconds == pytest.approx({key: tokens * 1e-3 / 4 for key, tokens in expected.items()})
+
+
 def test_logits_take_time_in_proportion_to_tokens() -> None:
     plain = prices().training
     with_logits = dataclasses.replace(plain, logits=LogitsSeconds(old=1e-4, update=2e-4))

@@ -28,6 +28,14 @@ def test_a_narrow_network_slows_the_transfer(tmp_path: Path) -> None:
     assert narrow > 1.5 * wide
 
 
+def test_nemo_rls_software_limits_a_colocated_transfer() -> None:
+    """A start and a rate, by two published refits."""
+    engine, cluster = rl_jobs.engine(), choose_cluster(gpu="h100-sxm", nodes=4)
+    together = Placement(32, 32)
+    transfer = weight_sync(engine.model, engine, cluster, together, is_packed=True)
+    assert transfer.seconds == pytest.approx(10.5 + transfer.sent_bytes / 23.6e9)
+
+
 def test_one_sender_has_one_nic(tmp_path: Path) -> None:
     single = sync(tmp_path, is_packed=False)
     assert single.broadcast_s >= single.sent_bytes / 50e9

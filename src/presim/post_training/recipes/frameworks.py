@@ -11,6 +11,7 @@ from typing import Any
 from presim.post_training.recipes.key_table import (
     Framework,
     Key,
+    choice,
     inverted,
     is_positive,
     largest,
@@ -25,16 +26,18 @@ _ENGINES = {"dp": "fsdp2", "fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 
 
+_ALIKE = ("gspo", "cispo", "grpo_vectorized", "grpo_passk", "gpg", "gdpo", "opo", "optimal_token_baseline")
+
+
 def _algorithm(name: Any) -> str:
-    algorithms = {
+    """GRPO stands for estimators that differ from it in arithmetic over a batch alone."""
+    algorithms = dict.fromkeys(_ALIKE, "grpo") | {
         "grpo": "grpo",
         "gae": "ppo",
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
-        "gspo": "grpo",  # these differ in ratios and clipping alone
-        "cispo": "grpo",
-        "grpo_vectorized": "grpo",
+        "rloo_vectorized": "rloo",
     }
     return algorithms[str(name)]
 
@@ -43,16 +46,20 @@ def _class_of_vllm(is_asynchronous: Any) -> str:
     return "async-llm" if truth(is_asynchronous) else "llm"
 
 
+def _assignment(mode: Any) -> str:
+    """verl's engines before agent loops got their parts of a batch that was repeated prompt by prompt (v0.5)."""
+    return {"sync": "consecutive", "async": "balanced"}[str(mode)]
+
+
 def _lora(rank: Any) -> str:
     return "" if whole(rank) == 0 else "training of adapters is not modelled; set it to 0 for a full update"
 
 
-def _peft(is_used: Any) -> str:
-    return "training of adapters is not modelled; set it to false for a full update" if truth(is_used) else ""
+def _has_adapters(is_enabled: Any) -> str:
+    return "training of adapters is not modelled; set it to false for a full update" if truth(is_enabled) else ""
 
 
-def _engine(name: Any) -> str:
-    return {"vllm": "vllm", "sglang": "sglang"}[str(name)]
+_engine = choice({"vllm": "vllm", "sglang": "sglang"})
 
 
 VERL = Framework(
@@ -68,9 +75,9 @@ VERL = Framework(
         "data.gen_batch_size": Key("round_prompts", whole),
         f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
         f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
-        f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
-        "model_engine": Key("dp_style", lambda name: _ENGINES[str(name)]),
-        f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
+        f"{_ACTOR}strategy": Key("dp_style", choice(_STYLES), "fsdp2"),
+        "model_engine": Key("dp_style", choice(_ENGINES)),
+        f"{_ACTOR}fsdp_config.strategy": Key("dp_style", choice(_STYLES)),
         f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
         f"{_ACTOR}use_dynamic_bsz": Key("is_dynamic", truth, False),
         f"{_ACTOR}ppo_micro_batch_size_per_gpu": Key("micro_sequences", whole),
@@ -78,6 +85,7 @@ VERL = Framework(
         f"{_ROLLOUT}log_prob_micro_batch_size_per_gpu": Key("logprob_sequences", whole),
         f"{_ROLLOUT}log_prob_max_token_len_per_gpu": Key("logprob_tokens", whole),
         f"{_ACTOR}ulysses_sequence_parallel_size": Key("cp", whole, 1),
+        f"{_ACTOR}fsdp_config.ulysses_sequence_parallel_size": Key("cp", whole),
         f"{_ACTOR}fsdp_config.fsdp_size": Key("shard", lambda size: max(whole(size), 0)),
         f"{_ACTOR}fsdp_config.param_offload": Key("offloads_parameters", truth),
         f"{_ACTOR}fsdp_config.optimizer_offload": Key("offloads_optimizer", truth),
@@ -107,6 +115,7 @@ VERL = Framework(
         f"{_ROLLOUT}engine_kwargs.sglang.max_running_requests": Key("engine.max_num_seqs", whole),
         f"{_ROLLOUT}engine_kwargs.sglang.chunked_prefill_size": Key("engine.max_num_batched_tokens", whole),
         f"{_ROLLOUT}enable_prefix_caching": Key("engine.prefix_caching", truth),
+        f"{_ROLLOUT}mode": Key("assignment", _assignment),
         "actor_rollout_ref.hybrid_engine": Key("is_colocated", truth, True),
         "trainer.nnodes": Key("train_nodes", whole, 1),
         "trainer.n_gpus_per_node": Key("train_gpus_per_node", whole, 8),
@@ -127,14 +136,15 @@ VERL = Framework(
         "reward*",
         "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding",
         f"{_REF}log_prob_use_dynamic_bsz", f"{_REF}log_prob_micro_batch_size_per_gpu",
-        f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
-        f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
+        f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}*ulysses_sequence_parallel_size",
+        f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size",
         f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine", f"{_ROLLOUT}prompt_length",
         f"{_ROLLOUT}response_length", f"{_ROLLOUT}max_model_len", f"{_ROLLOUT}load_format", "*.use_mbridge",
         f"{_REF}strategy", "*.lora_alpha", "rollout.total_rollout_steps",
-        "*.masked_softmax_fusion", "*.persist_layer_norm", "*.bias_dropout_fusion",
+        "*.masked_softmax_fusion", "*.persist_layer_norm", "*.bias_dropout_fusion", "frozen", "all-packages", "extra",
     ),
     {"actor_rollout_ref.model.lora_rank": _lora},
+    always={"controller": "verl"},
 )  # fmt: skip
 
 _GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
@@ -150,6 +160,8 @@ NEMO_RL = Framework(
         "policy.max_total_sequence_length": Key("longest_sequence", whole, 512),
         "policy.sequence_packing.train_mb_tokens": Key("micro_tokens", whole),
         "policy.sequence_packing.logprob_mb_tokens": Key("logprob_tokens", whole),
+        "policy.sequence_packing.enabled": Key("packs", truth, True),
+        "policy.dynamic_batching.enabled": Key("is_token_batch", truth, False),
         "policy.train_micro_batch_size": Key("micro_batch", whole, 4),
         "policy.logprob_batch_size": Key("logprob_batch", whole),
         "loss_fn.reference_policy_kl_penalty": Key("reference", is_positive, True),
@@ -194,16 +206,21 @@ NEMO_RL = Framework(
         "policy.dtensor_cfg.enabled", "reward_penalties.*", "cluster.segment_size", "*.empty_unused_memory_level",
         "*.vllm_cfg.max_model_len", "*.use_gloo_process_groups", "*.freeze_moe_router", "*.moe_router_*",
     ),
-    {"policy.generation.vllm_cfg.precision": lambda value: (
-        "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
-        "give --rollout-tp and other options instead of the recipe"
-    )},
+    {
+        "policy.dtensor_cfg.lora_cfg.enabled": _has_adapters,
+        f"{_MEGATRON}peft.enabled": _has_adapters,
+        f"{_GENERATION}vllm_cfg.precision": lambda value: (
+            "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read "
+            "yet; give --rollout-tp and other options instead of the recipe"
+        ),
+    },
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
     # A micro-batch's tokens are those of all its context-parallel ranks. Engines of several GPUs run in Ray
-    # (models/generation/vllm/vllm_worker.py).
+    # (models/generation/vllm/vllm_worker.py). Engines of the class LLM get consecutive parts of a batch
+    # (`shard_by_batch_size` in vllm_generation.py).
     always={
         "runs_in_ray": True, "offloads_all": True, "offloads_reference": True, "transfer": "packed",
-        "packs_for_all_ranks": True,
+        "packs_for_all_ranks": True, "splits_batches": True,
     },
 )  # fmt: skip
 
@@ -231,7 +248,7 @@ TRL = Framework(
         "push_to_hub", "vllm_device", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval",
         "hub_*",
     ),
-    {"use_peft": _peft},
+    {"use_peft": _has_adapters},
 )  # fmt: skip
 
 SLIME = Framework(
@@ -241,6 +258,8 @@ SLIME = Framework(
         "rollout-batch-size": Key("prompts", whole),
         "n-samples-per-prompt": Key("samples", whole, 1),
         "global-batch-size": Key("mini_batch_responses", whole),
+        "num-steps-per-rollout": Key("updates", whole),
+        "dynamic-sampling-filter-path": Key("filters", bool),
         "rollout-max-prompt-len": Key("longest_prompt", whole),
         "rollout-max-response-len": Key("longest_response", whole, 1024),
         "max-tokens-per-gpu": Key("micro_tokens", whole),

@@ -69,6 +69,8 @@ class Framework:
     def _read(self, name: str, value: Any) -> Any:
         try:
             return self.keys[name].read(value)
+        except UnknownWordError as error:
+            raise InputError(f"{name}: {error}") from error
         except (TypeError, ValueError, KeyError) as error:
             raise InputError(
                 f"{name} has a value that is not understood, {shortened(str(value))!r}; correct it"
@@ -79,6 +81,21 @@ class Framework:
         siblings = [key.removeprefix(parent + dot) for key in self.keys if key.rpartition(".")[0] == parent]
         if matches := difflib.get_close_matches(last, siblings, 1, _ALIKE):
             raise InputError(f"{self.name} has no key {shortened(name)!r}; did you mean {parent}{dot}{matches[0]}?")
+
+
+class UnknownWordError(ValueError):
+    """A word that is none of those that are simulated; the message is a part of a sentence about its key."""
+
+
+def choice(words: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """A reader of one of these words."""
+
+    def read(value: Any) -> Any:
+        if str(value) not in words:
+            raise UnknownWordError(f"{shortened(repr(str(value)))} is not simulated; there are {', '.join(words)}")
+        return words[str(value)]
+
+    return read
 
 
 def truth(value: Any) -> bool:

@@ -84,8 +84,10 @@ def _flat(content: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 def _referred(value: Any, settings: Mapping[str, Any]) -> Any:
     """A value with plain references in place; None if one is not plain."""
     for _ in range(_MOST_PARENTS):
-        if not isinstance(value, str) or "${" not in value:
+        if not isinstance(value, str):
             return value
+        if "${" not in value:
+            return None if _VARIABLE.search(value) else value
         value = _REFERENCE.sub(lambda match: str(settings.get(match[1], match[0])), value)
         value = _PRODUCT.sub(lambda match: str(int(match[1]) * int(match[2])), value)
     return None
@@ -101,9 +103,10 @@ def _of_script(text: str) -> dict[str, Any]:
         except ValueError:
             continue  # a quote that ends on another line: no setting
         conditions += (words[:1] in _OPENS) - (words[:1] in _CLOSES or words[-1:] in _CLOSES)
-        if len(words) == 1 and (match := _SETTING.fullmatch(words[0])) and not _is_key(match[1]):
+        if len(words) == 1 and (match := _SETTING.fullmatch(words[0])) and "." not in match[1]:
             variables = {match[1]: match[2], **variables} if conditions > 0 else {**variables, match[1]: match[2]}
-            continue
+            if not _is_key(match[1]):
+                continue
         line_settings = _of_words(words)
         settings = {**line_settings, **settings} if conditions > 0 else {**settings, **line_settings}
     return settings

@@ -45,6 +45,11 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     fields |= _placement(facts)
     fields |= _batches(facts, fields, gpus)
     fields |= _training(facts)
+    if facts.get("splits_batches") and facts.get("vllm_start") != "async-llm" and facts.get("is_colocated", True):
+        fields["assignment"] = "consecutive"
+    is_verl_sglang = "is_dynamic" in facts and fields["engine"].get("kernels") == "sglang"
+    if is_verl_sglang and fields.get("assignment") == "consecutive" and facts.get("dp_style") == "zero1":
+        fields["busy_wait"] = True  # sglang_rollout.py waits by `dist.barrier`, and Megatron's workers have NCCL alone
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     notes = (f"Read as {framework}'s: {path}.", *_ignored(recipe))
@@ -151,6 +156,8 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
         prompts = mini_batch * facts["required_updates"] * facts["sync_steps"]
     elif "mini_batch_responses" in facts:
         mini_batch = max(facts["mini_batch_responses"] // samples, 1)
+    elif facts.get("updates") and prompts:  # of slime, whose batch of an update follows from their number
+        mini_batch = max(prompts // facts["updates"], 1)
     spare = facts["begun_prompts"] - prompts if "begun_prompts" in facts and prompts else None
     if spare is not None and spare < 0:
         raise InputError(
@@ -180,6 +187,9 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
     if "micro_batch" in facts and "micro_tokens" not in facts:
         fields["micro_tokens"] = facts["micro_batch"] * facts["longest_sequence"]
         fields["logprob_tokens"] = facts.get("logprob_batch", facts["micro_batch"]) * facts["longest_sequence"]
+    if not facts.get("packs", True) and not facts.get("is_token_batch"):  # NeMo RL pads sequences to the longest
+        fields |= {"micro_sequences": facts["micro_batch"], "pads": True}
+        fields["logprob_sequences"] = facts.get("logprob_batch", facts["micro_batch"])
     if "device_batch" in facts and "longest_prompt" in facts:
         fields["micro_tokens"] = facts["device_batch"] * (facts["longest_prompt"] + facts["longest_response"])
     return fields

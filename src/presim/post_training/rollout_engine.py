@@ -1,0 +1,80 @@
+"""The engine that generates responses: its plan with defaults, and what shares its GPUs while it generates."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from presim.composition.models.description import Model
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.post_training.response_lengths import longest
+from presim.post_training.rl_job import Placement, SampleBatch, pool_of
+from presim.post_training.rl_request import RlRequest
+from presim.serving.defaults import limits_by_start, with_defaults
+from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.overheads import Overheads, of_engine
+from presim.serving.steps.times import PricedEngine, build
+
+_COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
+_SHARING_PROCESSES = 2.0  # engine and trainer
+_DEGREES = (1, 2, 4, 8, 16, 32)
+_ROUND_TOKENS = 1024
+
+
+def rollout_engine(
+    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch
+) -> tuple[PricedEngine, list[str]]:
+    """The engine of the request, or of the smallest tensor-parallel degree that holds a sequence of full length.
+
+    With it, sentences about what was chosen in place of options.
+
+    Raises:
+        InputError: no engine of these holds a prompt with its response.
+    """
+    fields: dict[str, Any] = dict(request.engine)
+    notes = []
+    if placement.is_colocated and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
+        fields["gpu_memory_utilization"] = _COLOCATED_SHARE
+        notes.append(
+            f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
+        )
+    if fields.get("kernels", "vllm") == "vllm":
+        fields = {**limits_by_start(request.vllm_start, cluster.gpu), **fields}
+    if model.longest < batch.longest:
+        raise InputError(
+            f"a prompt with its response has up to {batch.longest:,} tokens, and {model.name} takes {model.longest:,}; "
+            f"shorten --response with max={model.longest - longest(batch.prompt)}"
+        )
+    fields.setdefault("max_model_len", min(-(-batch.longest // _ROUND_TOKENS) * _ROUND_TOKENS, model.longest))
+    degrees = (fields["tp"],) if "tp" in fields else _DEGREES
+    refusal = None
+    for degree in degrees:
+        try:
+            plan = with_defaults({**fields, "tp": degree}, model, cluster.gpu)
+            plan.check(model)
+            engine = build(model, plan, pool_of(cluster, plan.gpus, "engine's"), _overheads(request, plan))
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        if engine.limits.kv_tokens >= batch.longest:
+            if len(degrees) > 1 and degree > 1:
+                notes.append(f"Engines of {degree} GPUs (--rollout-tp) were chosen: the fewest that hold a response.")
+            return engine, notes
+        refusal = refusal or InputError(
+            f"an engine as {plan.text} has a KV cache of {engine.limits.kv_tokens:,} tokens, and a prompt with its "
+            f"response has up to {batch.longest:,}; use a larger --rollout-tp or --gpu-memory-utilization"
+        )
+    assert refusal is not None
+    raise refusal
+
+
+def _overheads(request: RlRequest, plan: ServingPlan) -> Overheads | None:
+    """Those of an engine whose GPUs also run the waiting kernel of another process; None: the engine's own.
+
+    Two processes with work on a GPU get equal time slices of it. All ranks of an engine but the first wait, and the
+    engine is as slow as they are (https://github.com/verl-project/verl/issues/3160).
+    """
+    if not request.busy_wait or request.placement != "colocated" or plan.tp == 1:
+        return None
+    return dataclasses.replace(of_engine(plan.kernels), step_scale=_SHARING_PROCESSES)
