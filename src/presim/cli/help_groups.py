@@ -17,10 +17,10 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--rank --max-power --max-price --max-cost --nccl-version --set"
     ),
     "Plan": (
-        "--plan --seq --mbs --global-batch --tp --pp --vpp --cp --cp-style --ep --sp --dp --dp-style --shard --reshard "
-        "--overlap --schedule --schedule-file --side-by-side --stages --micro-batches --layers --larger --wider "
-        "--recompute --recompute-blocks --activation-budget --optimizer --offload-activations --offload-optimizer "
-        "--clip --cuda-graphs --vocabulary "
+        "--plan --seq --mbs --global-batch --tp --pp --vpp --cp --cp-style --ep --sp --dp --dcp --dp-style --shard "
+        "--reshard --overlap --schedule --schedule-file --side-by-side --stages --micro-batches --layers --larger "
+        "--wider --recompute --recompute-blocks --activation-budget --optimizer --offload-activations "
+        "--offload-optimizer --clip --cuda-graphs --vocabulary "
         "--expert-exchange --routing --expert-capacity --pad-experts --offload --micro-tokens --micro-sequences "
         "--logprob-tokens --logprob-sequences --logits "
         "--fusions --train --mini-batch --epochs --algorithm --reference --old-logprobs"

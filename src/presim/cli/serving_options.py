@@ -27,6 +27,13 @@ ENGINE = (
         show_default=True,
         help="Data-parallel degree of attention; these ranks share the experts.",
     ),
+    click.option(
+        "--dcp",
+        type=number(quantities.DEGREE),
+        default=1,
+        show_default=True,
+        help="Decode context parallelism: ranks of --tp that divide the tokens of the KV cache.",
+    ),
     click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
     click.option("--weights", type=WEIGHTS, help="Data type of the weights; default: the checkpoint's own."),
     click.option(

@@ -141,7 +141,8 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
     if quantization is None:
         elsewhere = _quantised_elsewhere(config)
         return msgspec.structs.replace(model, checkpoint=elsewhere) if elsewhere else _unless_named_so(model)
-    return checkpoint.read(model, quantization, "quantization_config", str(config.get("expert_dtype") or ""))
+    expert_type = next((str(part["expert_dtype"]) for part in (quantization, *parts) if part.get("expert_dtype")), "")
+    return checkpoint.read(model, quantization, "quantization_config", expert_type)
 
 
 def _quantised_elsewhere(config: Mapping[str, Any]) -> Checkpoint | None:

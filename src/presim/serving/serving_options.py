@@ -18,6 +18,7 @@ class EngineOptions:
     tp: int = 1
     pp: int = 1
     dp: int = 1
+    dcp: int = 1
     ep: bool = False
     weights: Weights | None = None  # None: the checkpoint's own
     expert_weights: Weights | None = None  # None: as `weights`, or the checkpoint's own

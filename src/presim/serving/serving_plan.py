@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from typing import Literal
 
-from presim.composition.models.decoder_layers import Mamba, WeightType
+from presim.composition.models.decoder_layers import Attention, Latent, Mamba, WeightType
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.serving.drafting import Drafting
@@ -65,6 +65,7 @@ class ServingPlan:
     tp: int = 1  # tensor-parallel degree of attention
     pp: int = 1  # pipeline stages
     dp: int = 1  # data-parallel degree of attention; these ranks share the experts
+    dcp: int = 1  # decode context parallelism: so many ranks of a tensor-parallel group divide the tokens of the cache
     ep: bool = False  # expert parallelism: whole experts on tp x dp ranks; else experts are split by tensor parallelism
     weights: Weights = "bf16"
     expert_weights: Weights | None = None  # None: same as the other weights
@@ -114,6 +115,8 @@ class ServingPlan:
         if min(self.tp, self.pp, self.dp) < 1:
             raise InputError(f"tp {self.tp}, pp {self.pp} and dp {self.dp} must be at least 1; correct them")
         self._check_heads(model)
+        if self.dcp != 1:
+            self._check_context(model)
         if self.pp > model.layers:
             raise InputError(f"{model.name} has {model.layers} layers, fewer than pp {self.pp}; choose fewer stages")
         if self.dp > 1 and model.experts is None:
@@ -143,12 +146,34 @@ class ServingPlan:
             if heads % self.tp:
                 raise InputError(f"tp {self.tp} does not divide {heads} heads; choose a divisor of {heads}")
 
+    def _check_context(self, model: Model) -> None:
+        """Raise InputError where vLLM 0.33 refuses to divide the cache by tokens (config/model.py and parallel.py)."""
+        if self.dcp < 1 or self.tp % self.dcp:
+            raise InputError(f"--dcp {self.dcp} does not divide tp {self.tp}; choose a divisor of {self.tp}")
+        if self.kernels != "vllm":
+            raise InputError("decode context parallelism (--dcp) is modelled as vLLM's; leave it out, or --kernels")
+        for mixer in model.mixers:
+            if isinstance(mixer, Latent) and not mixer.expanded and not mixer.sparse_keys:
+                continue
+            if not isinstance(mixer, Attention) or mixer.window or mixer.indexer:
+                raise InputError(
+                    f"--dcp is modelled for attention over all tokens alone, and {model.name} has other layers; leave "
+                    "it out"
+                )
+            copies = self.tp // mixer.kv_heads
+            if self.dcp > copies or (mixer.heads // mixer.kv_heads) % self.dcp:
+                raise InputError(
+                    f"--dcp {self.dcp} needs as many ranks with a copy of each of the {mixer.kv_heads} KV heads, and "
+                    f"tp {self.tp} has {max(copies, 1)}; raise --tp, or leave it out"
+                )
+
     @property
     def text(self) -> str:
         """Short description."""
         parts = [f"TP{self.tp}"]
         parts += [f"PP{self.pp}"] if self.pp > 1 else []
         parts += [f"DP{self.dp}"] if self.dp > 1 else []
+        parts += [f"DCP{self.dcp}"] if self.dcp > 1 else []
         parts += ["EP"] if self.ep else []
         types = self.weights if self.expert_weights in (None, self.weights) else f"{self.weights}+{self.expert_weights}"
         cache = [f"KV {self.cache}"] if self.cache != "bf16" else []

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from presim.composition.models import compressed_tensors
+from presim.composition.models.compressed_tensors import Typed, UnknownTypes
 from presim.composition.models.decoder_layers import Layer, Weight, WeightType
 from presim.composition.models.description import Checkpoint, Model
-from presim.composition.models.module_patterns import bits_of, listed, matches, names_of, only_listed
-
-Typed = Callable[[str], WeightType | None]  # by a module's name; None: 16 bits
+from presim.composition.models.module_patterns import Patterns, bits_of, block_lists, listed, names_of, only_listed
+from presim.composition.models.pattern_coverage import Coverage, coverage, unread_keys
 
 _QUANTISED = ("mixer", "dense", "shared", "experts", "beside")
 # ModelOpt's names (its export module's QUANTIZATION_*)
@@ -21,6 +22,7 @@ _MODELOPT: dict[str, WeightType] = {
     "FP8": "fp8",
     "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
     "FP8_PB_WO": "fp8-block",
+    "FP8_BLOCK_SCALES": "fp8-block",  # TensorRT-LLM's name of it
     "NVFP4": "fp4",
     "NVFP4_AWQ": "fp4",
     "W4A16_NVFP4": "fp4-only",
@@ -38,10 +40,6 @@ _PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_roun
 _KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
 
 
-class UnknownTypes(Exception):
-    """A quantisation that presim does not price, as the end of a sentence that begins with the model's name."""
-
-
 def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert_type: str = "") -> Model:
     """The model with the types of its checkpoint. ``expert_type``: what the config itself says of experts."""
     if not quantization:
@@ -49,12 +47,41 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
     try:
         typed, method = _typed(quantization, expert_type)
         kinds, order = _typed_layers(model, typed)
+        named_modules = coverage(model, quantization)
+        _refuse_other_names(kinds, named_modules, method)
     except UnknownTypes as unknown:
         return msgspec.structs.replace(model, checkpoint=Checkpoint(origin=file, problem=str(unknown)))
+    except (re.error, AttributeError, TypeError) as error:  # of rules and patterns that are no expressions or objects
+        problem = f"has a quantisation that cannot be read ({error}); give the published config.json"
+        return msgspec.structs.replace(model, checkpoint=Checkpoint(origin=file, problem=problem))
     typed_model = msgspec.structs.replace(model, kinds=kinds, order=order)
-    notes = (*model.notes, *_approximations(quantization, method))
+    notes = (*model.notes, *_approximations(quantization, method), *_doubts(quantization, named_modules))
     summary = msgspec.structs.replace(_summary(typed_model, method, file), cache=_cache(quantization, method))
     return msgspec.structs.replace(typed_model, checkpoint=summary, notes=notes)
+
+
+def _refuse_other_names(kinds: Iterable[Layer], named_modules: Coverage, method: str) -> None:
+    """Refuse a checkpoint that names modules as this model does not.
+
+    Raises:
+        UnknownTypes: no weight is quantised, or none of the layers' modules that it names is there.
+    """
+    if named_modules.names_layers_in_vain:
+        raise UnknownTypes(f"names modules that its layers do not have: {named_modules.in_words}")
+    if all(weight.stored == "bf16" for kind in kinds for weight in kind.weights):
+        named = f": none fits {named_modules.in_words}" if named_modules.unmatched else ""
+        raise UnknownTypes(f"is quantised by {method}, which leaves all weights of its layers in 16 bits{named}")
+
+
+def _doubts(quantization: Mapping[str, Any], named_modules: Coverage) -> Iterator[str]:
+    """Sentences about what a checkpoint says and presim does not use."""
+    if named_modules.unmatched:
+        yield (
+            f"No module of the model's layers fits {named_modules.in_words}: if weights of another name are meant, "
+            "their types are wrong; compare the size of the weights with the checkpoint's, or say --weights."
+        )
+    if keys := unread_keys(quantization):
+        yield f"Keys of the quantisation that presim does not read, so that their effect is missing: {', '.join(keys)}."
 
 
 def _typed_layers(model: Model, typed: Typed) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
@@ -146,11 +173,10 @@ def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, st
 
 def _except(quantization: Mapping[str, Any], kind: WeightType, experts: WeightType | None = None) -> Typed:
     """One type for all modules, or another one for experts, but for those that the checkpoint leaves in 16 bits."""
-    patterns = listed(quantization)
+    left_out = Patterns(listed(quantization))
 
     def typed(module: str) -> WeightType | None:
-        names = names_of(module)
-        if any(matches(names, pattern) for pattern in patterns):
+        if left_out.fit(module, names_of(module)):
             return None
         return experts if experts and _is_expert(module) else kind
 
@@ -163,9 +189,9 @@ def _is_expert(module: str) -> bool:
 
 def _fp8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     kind: WeightType = "fp8-block" if quantization.get("weight_block_size") else "fp8"
-    experts: WeightType | None = (
-        "mxfp4" if expert_type.lower() == "fp4" else None
-    )  # DeepSeek-V4's, with factors in UE8M0
+    if expert_type.lower() not in ("", "fp8", "fp4"):
+        raise UnknownTypes(f"has experts of {expert_type} (expert_dtype), which presim does not price")
+    experts: WeightType | None = "mxfp4" if expert_type.lower() == "fp4" else None  # with factors in UE8M0
     return _except(quantization, kind, experts)
 
 
@@ -199,13 +225,11 @@ def _unpacked(quantization: Mapping[str, Any], method: str) -> Typed:
     """Weights of few bits that are multiplied in 16: all modules' or some modules' alone, with bits by rules."""
     default_bits = quantization.get("bits", quantization.get("w_bit", quantization.get("num_bits", 4)))
     _type_of_bits(default_bits, method)
-    left_out, only = listed(quantization), only_listed(quantization)
+    left_out, only, blocks = map(Patterns, (listed(quantization), only_listed(quantization), block_lists(quantization)))
 
     def typed(module: str) -> WeightType | None:
         names = names_of(module)
-        if any(matches(names, pattern) for pattern in left_out):
-            return None
-        if only and not any(matches(names, pattern) for pattern in only):
+        if left_out.fit(module, names) or any(group and not group.fit(module, names) for group in (only, blocks)):
             return None
         return _type_of_bits(bits_of(quantization, module, default_bits), method)
 
@@ -255,58 +279,6 @@ def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     return typed
 
 
-def _compressed_tensors(quantization: Mapping[str, Any], expert_type: str) -> Typed:
-    sparsity = quantization.get("sparsity_config") or {}
-    if sparsity.get("format") not in (None, "dense"):
-        raise UnknownTypes(
-            f"has sparse weights ({sparsity['format']} in compressed-tensors), which presim does not price"
-        )
-    groups = quantization.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        raise UnknownTypes("has compressed-tensors without config_groups, which say the types of weights")
-    kinds = [
-        (group.get("targets") or ["Linear"], _group(group, str(quantization.get("format"))))
-        for group in groups.values()
-    ]
-    patterns = listed(quantization)
-
-    def typed(module: str) -> WeightType | None:
-        names = names_of(module)
-        if any(matches(names, pattern) for pattern in patterns):
-            return None
-        by_name = [
-            kind for targets, kind in kinds if any(matches(names, target) for target in targets if target != "Linear")
-        ]
-        by_class = [kind for targets, kind in kinds if "Linear" in targets]
-        return next(iter([*by_name, *by_class]), None)
-
-    return typed
-
-
-def _group(group: Mapping[str, Any], file_format: str) -> WeightType:
-    """The type of a group of compressed-tensors, by its weights and whether inputs are quantised, too."""
-    weights, inputs = group.get("weights"), group.get("input_activations")
-    if not isinstance(weights, dict):
-        raise UnknownTypes("has a group of compressed-tensors that does not quantise weights")
-    bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
-    if weights.get("sparsity") or "marlin-24" in file_format:
-        raise UnknownTypes("has 2:4 sparse weights (marlin-24), which presim does not price")
-    if (kind, bits) == ("float", 8):
-        return "int8-only" if not inputs else "fp8-block" if strategy in ("block", "group") else "fp8"
-    if (kind, bits) == ("float", 4):
-        if weights.get("group_size") == 32:
-            return "mxfp4"
-        return "fp4" if inputs else "fp4-only"
-    if (kind, bits) == ("int", 8):
-        return "int8" if inputs else "int8-only"
-    if (kind, bits) == ("int", 4) and not inputs:
-        return "int4"
-    raise UnknownTypes(
-        f"has weights of {bits} bits ({kind}) with {'quantised' if inputs else '16-bit'} inputs in compressed-tensors, "
-        "which presim does not price"
-    )
-
-
 _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,
@@ -320,5 +292,5 @@ _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
     "experts_int8": _experts_int8,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
-    "compressed-tensors": _compressed_tensors,
+    "compressed-tensors": compressed_tensors.typed_by_groups,
 }

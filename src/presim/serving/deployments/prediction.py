@@ -20,6 +20,7 @@ from presim.serving.engine_versions import has_other_core
 from presim.serving.engines.engine import Life
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.kv.startup import asked_length
+from presim.serving.steps import encoder_profile
 from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import Workload, summary
 from presim.units import plain
@@ -30,9 +31,14 @@ SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_t
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
 )
+_NO_ENCODER = "`vllm serve --language-model-only` has no encoder."
 _ENCODERS = (
     "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
-    "GiB of it; that is not in the memory above. `vllm serve --language-model-only` has no encoder."
+    f"GiB of it; that is not in the memory above. {_NO_ENCODER}"
+)
+_ENCODER_PROFILE = (
+    "The activations are those of vLLM's profiling run with its largest image of 16,384 tokens, whatever "
+    f"--limit-mm-per-prompt says. {_NO_ENCODER}"
 )
 _UNCALIBRATED = (Mamba, LinearAttention, ShortConvolution, Compressed)
 _WINDOW = "{} keeps all tokens of layers with a sliding window, as its pools for them are not modelled."
@@ -41,6 +47,7 @@ _INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
     "calibrated."
 )
+_CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a prompt is not priced."
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _TRANSFERS = "Keys and values cross the described network as if every prefill engine sent to a decode engine at once."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
@@ -104,9 +111,10 @@ class Prediction:
             *([evenly] if model.experts else []),
             *([_TRANSFERS] if self.deployment.prefill and self.deployment.engine.cluster.network else []),
         ]
+        limits += [_CONTEXT] if self.deployment.engine.plan.dcp > 1 else []
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
         if kernels == "vllm" and any(weight.part == "encoder" for weight in model.outside):
-            limits.append(_ENCODERS)
+            limits.append(_ENCODER_PROFILE if encoder_profile.has_profile(model) else _ENCODERS)
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
             limits.append(

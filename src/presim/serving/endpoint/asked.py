@@ -7,6 +7,8 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from presim.serving.endpoint import sampling
+
 CHARACTERS = 4  # characters per token of a text prompt: a rule of thumb
 TOKEN = " token"  # the text of each token that the endpoint makes
 _DEFAULT_OUTPUT = 16  # tokens of a completion whose request does not say
@@ -78,6 +80,9 @@ def asked_of(body: object, longest: int, *, is_chat: bool) -> Asked:
     if not isinstance(body, dict):
         raise invalid("body", "Input should be a valid dictionary or object to extract fields from")
     prompts = [_chat(body)] if is_chat else _prompts(body.get("prompt"))
+    if (refusal := sampling.problem(body)) is not None:
+        name, why, is_type = refusal
+        raise invalid(name, why) if is_type else RefusedError(why, name)
     name = "max_completion_tokens" if is_chat and body.get("max_completion_tokens") is not None else "max_tokens"
     output = _whole(body, name, None if is_chat or name in body else _DEFAULT_OUTPUT)
     echo = _truth(body, "echo") and not is_chat

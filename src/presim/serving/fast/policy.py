@@ -3,8 +3,8 @@
 Drafted tokens are handled as in vLLM: a decode gets its last token, all drafted tokens, and blocks for the tokens that
 may follow. Rejected tokens are rolled back when the step's output is processed (`presim.serving.fast.output`).
 
-What is not here: encoder inputs, KV connectors, chunks of prompts that end where a state is kept, decode context
-parallelism, and `prefill_schedule_interval`.
+What is not here: encoder inputs, KV connectors, chunks of prompts that end where a state is kept, and
+`prefill_schedule_interval`.
 """
 
 from __future__ import annotations

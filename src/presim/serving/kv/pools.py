@@ -32,13 +32,21 @@ def pool_of(model: Model, plan: ServingPlan, gpu: Gpu) -> Pool:
         return _of_tokens([*layers, *last], plan)
     batches = plan.pp + (1 if plan.async_scheduling else 0)
     return pool(
-        layers,
-        plan.block_size,
+        _of_rank(layers, plan),
+        plan.block_size * plan.dcp,
         stages=plan.pp,
-        last=last,
+        last=_of_rank(last, plan),
         in_flight_tokens=batches * plan.max_num_batched_tokens,
         resident_states=_decoding_states(plan) + (1 if plan.prefix_caching else 0),
     )
+
+
+def _of_rank(layers: Sequence[KvLayer], plan: ServingPlan) -> list[KvLayer]:
+    """The layers with the bytes of a token that a rank keeps on average: ranks keep tokens in turn, and no token twice.
+
+    So a page of a rank stands for as many times its tokens (vLLM 0.33, `dcp_kv_cache_interleave_size`).
+    """
+    return [dataclasses.replace(layer, token_bytes=-(-layer.token_bytes // plan.dcp)) for layer in layers]
 
 
 def _decoding_states(plan: ServingPlan) -> int:

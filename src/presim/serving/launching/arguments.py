@@ -38,6 +38,7 @@ def _vllm(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:
     words = [source.name, "--tensor-parallel-size", str(plan.tp)]
     words += ["--pipeline-parallel-size", str(plan.pp)] if plan.pp > 1 else []
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
+    words += ["--decode-context-parallel-size", str(plan.dcp)] if plan.dcp > 1 else []
     words += ["--enable-expert-parallel"] if plan.ep else []
     words += ["--quantization", source.quantization] if source.quantization else []
     if plan.cache != "bf16" or source.cache != "bf16":  # "auto" would follow such a checkpoint

@@ -233,6 +233,7 @@ def _check(plan: ServingPlan, model: Model) -> None:
     lacks = {
         "--dp without --ep": shares and not plan.ep,
         "--dp and --pp": shares and plan.pp > 1,
+        "--dcp": plan.dcp > 1,
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
         f"--expert-weights {plan.of_experts}": (plan.weights, plan.of_experts) not in (_GPT_OSS, (plan.weights,) * 2),
         f"--kernels {plan.kernels}": plan.kernels != "vllm",

@@ -6,7 +6,7 @@ import dataclasses
 
 import msgspec
 
-from presim.composition.models.decoder_layers import Dense, FeedForward, Latent, Layer, Weight
+from presim.composition.models.decoder_layers import Latent, Layer, Weight
 from presim.composition.models.description import Model
 from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster, Gpu
@@ -16,23 +16,20 @@ from presim.serving.engine_versions import has_other_core, numbers_of
 from presim.serving.engines.engine import Tiers
 from presim.serving.kv.kv_groups import Pool
 from presim.serving.kv.pools import pool_of, state_bytes
-from presim.serving.kv.startup import asked_length
-from presim.serving.serving_plan import WEIGHT_BYTES, ServingPlan, Weights, stage_ends
+from presim.serving.serving_plan import WEIGHT_BYTES, ServingPlan, Weights, graph_sizes, stage_ends
 from presim.serving.steps.lora import adapter_bytes
+from presim.serving.steps.profile_run import activation_bytes
 from presim.units import GIB
 
-# Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces. vLLM calls it "non-torch"
-# memory; its logs on H100s show 0.1 to 0.3 GiB on one GPU and 1 to 2 GiB with NCCL. Round values, uncertain.
+# Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces ("non-torch" in vLLM's logs). One
+# H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB in 0.11 and 2.06 to 2.17 in 0.19, for
+# two and four GPUs (llm-d's profiles and accuracy report). Other GPUs have no NVLS: a round value, uncertain.
 _BESIDE_ALONE = int(0.25 * GIB)
-_BESIDE_GROUP = int(1.25 * GIB)
-_INDEXER_LOGITS = 512 << 20  # vLLM 0.33's VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
-_SPARSE_TOKENS = 5  # its sparse_mla_prefill_workspace_factor: so many times max_model_len tokens are unpacked at once
+_BESIDE_GROUP, _BESIDE_OLDER_GROUP, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
+_LARGER_GROUP = (0, 17)  # version from which the larger value is taken: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
+_GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
 _GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
-# Bytes of a logit at the peak of the profiling run: in 16 and 32 bits and as a probability. From 0.8 to 0.16 it is also
-# sorted with its index: 38.4 to 38.9 bytes in seven logs of four vocabularies (llm-d's profiles of 0.11 on H100s). Its
-# kernel without a sort came in February 2026 (vLLM's pull request 33538), FlashInfer's by default later (40376).
-_LOGIT_BYTES, _SORTED_LOGIT_BYTES, _SORTING = 10, 38.6, ((0, 8), (0, 17))
 _MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
 
 
@@ -142,38 +139,6 @@ def _drafter(model: Model, plan: ServingPlan) -> Model | None:
     return drafter(model, plan.drafting) if plan.drafting else None
 
 
-def activation_bytes(model: Model, plan: ServingPlan) -> int:
-    """Peak activation bytes of vLLM's profiling run: of max_num_batched_tokens in one layer, or in the sampler."""
-    tokens = plan.max_num_batched_tokens
-    widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
-    layer = tokens * (4 * model.hidden + widest * 1.5) * 2
-    logits = plan.max_num_seqs * model.vocabulary * _logit_bytes(plan)
-    return int(max(layer, logits)) + _sparse_workspace(model, plan)
-
-
-def _logit_bytes(plan: ServingPlan) -> float:
-    """Bytes of each logit of max_num_seqs sequences at the sampler's peak, by the engine's version."""
-    if plan.kernels != "vllm" or plan.engine_version is None:
-        return _LOGIT_BYTES
-    first, end = _SORTING
-    return _SORTED_LOGIT_BYTES if first <= numbers_of(plan.engine_version) < end else _LOGIT_BYTES
-
-
-def _widest(part: FeedForward, plan: ServingPlan) -> float:
-    """Elements of a token between the products of a feed-forward."""
-    if isinstance(part, Dense):
-        return (part.matrices - 1) * part.width / plan.tp
-    routed = part.chosen * (2 * part.width / (1 if plan.ep else plan.tp) + part.hidden)
-    return routed / (plan.tp if plan.ep else 1)
-
-
-def _sparse_workspace(model: Model, plan: ServingPlan) -> int:
-    """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
-    if model.latent is None or model.indexer is None:
-        return 0
-    return 2 * _SPARSE_TOKENS * asked_length(model, plan) * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
-
-
 def lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     """The memory plan. Raises MisfitError with suggestions if not even one request fits."""
     memory_plan = _lay_out(model, plan, gpu)
@@ -199,8 +164,8 @@ def room(model: Model, plan: ServingPlan, gpu: Gpu, longest: int) -> tuple[int, 
 
 def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
-    graphs = _GRAPHS if plan.cuda_graphs else 0
-    started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
+    graphs = _graph_bytes(plan)
+    started = gpu.context_bytes + _beside_bytes(plan, gpu)
     uncounted = _uncounted(plan, gpu, graphs)
     if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
         allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
@@ -215,6 +180,25 @@ def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
         blocks = max((free - states) // pages.page_bytes, 0)
     reserved = started + graphs + states
     return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, reserved, pages, blocks, uncounted)
+
+
+def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
+    """Bytes outside PyTorch and the context, by the ranks that reduce together."""
+    if plan.tp * plan.dp == 1:
+        return _BESIDE_ALONE
+    if plan.kernels != "vllm" or gpu.architecture not in ("hopper", "blackwell"):
+        return _BESIDE_OTHER_GROUP
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _LARGER_GROUP
+    return _BESIDE_OLDER_GROUP if is_older else _BESIDE_GROUP
+
+
+def _graph_bytes(plan: ServingPlan) -> int:
+    """Bytes of private pools of CUDA graphs, by the number of sizes that are captured."""
+    if not plan.cuda_graphs:
+        return 0
+    if plan.kernels != "vllm":
+        return _GRAPHS
+    return int(_GRAPHS_FIRST + (_GRAPHS - _GRAPHS_FIRST) * len(graph_sizes(plan, blackwell=False)) / _USUAL_SIZES)
 
 
 def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:

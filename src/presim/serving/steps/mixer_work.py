@@ -117,8 +117,12 @@ def kernel(
     *,
     decode: bool,
 ) -> AttentionKernel:
-    """One layer's attention for equal sequences; with drafted tokens, a decode has several queries."""
-    heads, keys = mixer.heads // plan.tp, max(keys, queries)
+    """One layer's attention for equal sequences; with drafted tokens, a decode has several queries.
+
+    Where ranks divide the cache by tokens (`ServingPlan.dcp`), each attends with the heads of all of them to its own keys.
+    """
+    gathered = plan.dcp if decode else 1
+    heads, keys = mixer.heads // plan.tp * gathered, max(-(-keys // gathered), queries)
     dtype = "float8_e4m3fn" if plan.cache != "bf16" and decode else HALF
     window = 0
     if isinstance(mixer, Attention):
@@ -137,6 +141,26 @@ def kernel(
         "forward", batch, dims[0], dims[1], queries, keys, dims[2], dims[3], True, dtype, backend, window=window,
         paged=True,
     )  # fmt: skip
+
+
+def exchange(mixer: Attention | Latent | Compressed, plan: ServingPlan, tokens: int) -> list[Reduce]:
+    """What ranks that divide the cache by tokens send in a decode: all their queries, and their parts of outputs.
+
+    vLLM 0.33 gathers queries and the sums of exponents, and scatters the sums of outputs (`cp_lse_ag_out_rs`).
+    """
+    if plan.dcp == 1:
+        return []
+    heads = mixer.heads // plan.tp * plan.dcp
+    query, output = (
+        (mixer.rank + mixer.rope, mixer.rank)
+        if isinstance(mixer, Latent)
+        else (mixer.head_dim, mixer.value_dim if isinstance(mixer, Attention) else mixer.head_dim)
+    )
+    return [
+        Reduce(2 * tokens * heads * query, "context", "all_gather"),
+        Reduce(4 * tokens * heads * plan.dcp, "context", "all_gather"),
+        Reduce(2 * tokens * heads * output, "context", "reduce_scatter"),
+    ]
 
 
 def _entries(mixer: Compressed, keys: int) -> int:

@@ -22,7 +22,7 @@ from presim.serving.steps.step_work import Reduce, Work
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
 
-_GROUPS = ("tp", "experts", "stages")
+_GROUPS = ("tp", "experts", "stages", "context")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Pricer:
             Group("tp", tuple(range(plan.tp)), plan.tp),
             Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
             Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
+            Group("context", tuple(range(plan.dcp)), plan.dcp),
         ]
         priced = priced or PricedWork()
         self.prices_by_work, self.bounds = (

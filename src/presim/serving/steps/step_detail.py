@@ -81,6 +81,7 @@ def _works(engine: PricedEngine, tokens: int, sequences: int, keys: int, *, deco
                 mixer_work.kernel(mixer, plan, sequences, queries, keys, backend(engine.cluster), decode=decode)
             )
             kernels += mixer_work.scoring(mixer, sequences, queries, keys)
+            kernels += mixer_work.exchange(mixer, plan, sequences) if decode else []
         for state in layer.recurrent:
             kernels += recurrent.states(state, model.state_type, plan, sequences)
         for work in kernels:

@@ -17,10 +17,10 @@ HALF = "bfloat16"
 
 @dataclasses.dataclass(frozen=True)
 class Reduce:
-    """A collective over the attention ranks or the expert ranks, or a message to the next pipeline stage."""
+    """A collective over attention's, experts' or the cache's ranks, or a message to the next pipeline stage."""
 
     bytes: int
-    over: Literal["tp", "experts", "stages"]
+    over: Literal["tp", "experts", "stages", "context"]
     kind: Literal["all_reduce", "all_to_all", "all_gather", "reduce_scatter", "send"] = "all_reduce"
 
 

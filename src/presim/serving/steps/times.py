@@ -239,6 +239,7 @@ def _decoding(model: Model, plan: ServingPlan) -> list[Work]:
     for layer, count in stage.layers_of(model, plan):
         works += stage.layer_works(layer, model.hidden, plan, 32) * count
         works += [mixer_work.kernel(mixer, plan, 32, 1, 1024, "flash", decode=True) for mixer in layer.cached] * count
+        works += [work for mixer in layer.cached for work in mixer_work.exchange(mixer, plan, 32)] * count
     return [*works, *stage.head(model, plan, 32)]
 
 
@@ -337,7 +338,8 @@ def _kernels_ns(mixer: Cached, plan: ServingPlan, pricer: Pricer, verified: int,
             keys = 1 << column
             attends = mixer_work.kernel(mixer, plan, batch, queries, keys, kernels, decode=decode)
             scores = mixer_work.scoring(mixer, batch, queries, keys if decode else max(keys, queries))
-            works[row, column] = [attends, *scores]
+            sends = mixer_work.exchange(mixer, plan, batch * queries) if decode else []
+            works[row, column] = [attends, *scores, *sends]
     pricer.price([work for cell in works.values() for work in cell])
     return np.array(
         [[sum(pricer.prices_by_work[work][0] for work in works[row, column]) for column in _COLUMNS] for row in _ROWS]

@@ -70,7 +70,7 @@ def _block_tokens(rows: Sequence[tuple[int, Row]], asked_tokens: int | None, usu
     counts = []
     for _, row in rows:
         ids, tokens = row.get("hash_ids"), number(row.get("input_length"))
-        if isinstance(ids, list) and ids and tokens:
+        if isinstance(ids, list) and ids and tokens is not None and tokens >= 1:
             counts.append((tokens, len(ids)))
     if not counts:
         return 0

@@ -50,7 +50,7 @@ def _read(text: str, path: Path, unit: str | None, block_tokens: int | None) -> 
         return read_weka(path)
     if any(f'"{name}"' in first for name in ("input_length", "text_input")) and first.startswith("{"):
         return read_mooncake(text, unit, block_tokens)
-    kind, reader = _reader(head, first, path)
+    kind, reader, used_columns = _reader(head, first, path)
     requests, bad = [], []
     try:
         for number, match in enumerate(reader(text), start=1):
@@ -60,18 +60,21 @@ def _read(text: str, path: Path, unit: str | None, block_tokens: int | None) -> 
                 requests.append(match)
     except FormatError as error:
         raise InputError(f"{path} cannot be read as {kind} ({error}); give it as published") from error
-    return Reading(kind, requests, bad)
+    unused = sorted(set(next(iter(decode_csv(text)), {})) - {"", *used_columns}) if used_columns else ()
+    remarks = (f"Columns of the trace that are not used: {', '.join(unused)}.",) if unused else ()
+    return Reading(kind, requests, bad, remarks=remarks)
 
 
-def _reader(head: str, first: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row]]]:
+def _reader(head: str, first: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row]], tuple[str, ...]]:
+    """What a trace is, what reads its rows, and the columns that it uses of a table."""
     if "ContextTokens" in first:
-        return "Azure LLM inference trace", _azure
-    if "Request tokens" in first:
-        return "BurstGPT trace", _burstgpt
+        return "Azure LLM inference trace", _azure, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+    if "Request tokens" in first:  # the total is their sum
+        return "BurstGPT trace", _burstgpt, ("Timestamp", "Request tokens", "Response tokens", "Total tokens")
     if head.startswith("[") or (head.startswith("{") and '"conversations"' in head):
-        return "ShareGPT conversations", _sharegpt
+        return "ShareGPT conversations", _sharegpt, ()
     if "input_toks" in first:
-        return "LLMServingSim trace", _llmservingsim
+        return "LLMServingSim trace", _llmservingsim, ()
     raise InputError(
         f"{path} has no known trace format (Azure, Mooncake, Bailian, AIPerf, Dynamo, Weka, BurstGPT, ShareGPT, "
         f"LLMServingSim); its first line is {first[:60]!r}: convert it to one of these, e.g. lines of timestamp (ms), "

@@ -33,7 +33,8 @@ class _Session:
 
 def is_weka(path: Path, head: str) -> bool:
     """Whether a path is such a file or a folder of files; ``head``: the beginning of a file."""
-    return names_folder(path) or (head.lstrip().startswith("{") and '"requests"' in head and '"hash_id_scope"' in head)
+    names_session = '"requests"' in head and ('"hash_id_scope"' in head or '"block_size"' in head)
+    return names_folder(path) or (head.lstrip().startswith("{") and names_session)
 
 
 def read_weka(path: Path) -> Reading:

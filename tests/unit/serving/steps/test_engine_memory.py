@@ -41,9 +41,38 @@ def test_memory_is_that_of_start_up_logs_of_0_11(
     assert memory.cache / GIB == pytest.approx(cache_gib, rel=0.03)
 
 
+# llm-d's accuracy report of its planner, vLLM 0.19 on H100s at 0.95: GiB of activations and outside PyTorch on one GPU.
+OF_0_19: list[tuple[str, int, Weights | None, float, float]] = [
+    ("llama3-8b", 1, None, 1.89, 0.25),
+    ("llama3-8b", 4, None, 1.89, 2.13),
+    ("qwen2.5-7b", 2, None, 2.21, 2.06),
+    ("qwen3-8b", 1, None, 2.21, 0.25),
+    ("phi-4", 1, None, 1.52, 0.25),
+    ("qwen2.5-72b", 2, None, 2.29, 2.09),
+    ("llama3-70b", 2, "fp8", 1.96, 2.10),
+    ("qwen3-30b-a3b", 1, None, 2.68, 0.27),
+    ("deepseek-v2-lite", 1, None, 1.93, 0.26),
+    ("mixtral-8x7b", 2, None, 1.21, 2.07),
+    ("openai/gpt-oss-20b", 2, None, 2.87, 2.07),
+]
+
+
+@pytest.mark.parametrize(("word", "tp", "weights", "peak_gib", "beside_gib"), OF_0_19)
+def test_memory_is_that_of_start_up_logs_of_0_19(
+    word: str, tp: int, weights: Weights | None, peak_gib: float, beside_gib: float
+) -> None:
+    """The cache is the share less the weights, which are met within 0.5 %, and less these two."""
+    limits: dict[str, Any] = {"max_model_len": 8192, "gpu_memory_utilization": 0.95, "engine_version": "0.19.0"}
+    memory = memory_of(word, weights, tp=tp, **limits)
+    assert memory.activations / GIB == pytest.approx(peak_gib, rel=0.08)
+    assert (memory.reserved - memory.uncounted) / GIB == pytest.approx(beside_gib, abs=0.05)
+    measured_gib = 0.95 * 79.19 - memory.weights / GIB - peak_gib - beside_gib
+    assert memory.cache / GIB == pytest.approx(measured_gib, rel=0.03)
+
+
 def test_gpt_oss_120b_fits_an_h100_only_with_a_larger_share() -> None:
     """The logs of 0.11 leave 3.33 GiB at 0.95; at 0.9 the weights and the sampler's peak alone exceed the share."""
-    limits = {"max_model_len": 16000, "engine_version": "0.11.0"}
+    limits: dict[str, Any] = {"max_model_len": 16000, "engine_version": "0.11.0"}
     assert memory_of("openai/gpt-oss-120b", gpu_memory_utilization=0.95, **limits).cache / GIB == pytest.approx(
         3.3, 0.1
     )
@@ -58,7 +87,9 @@ def test_tokens_of_the_newest_engine_are_those_of_its_log() -> None:
     assert memory.blocks * 16 == pytest.approx(460_496, rel=0.01)
 
 
-@pytest.mark.parametrize(("version", "peak_gib"), [("0.6", 1.22), ("0.8", 4.72), ("0.16", 4.72), ("0.17", 1.22)])
+@pytest.mark.parametrize(
+    ("version", "peak_gib"), [("0.6", 1.22), ("0.8", 4.72), ("0.16", 4.72), ("0.17", 1.87), ("0.20", 1.22)]
+)
 def test_the_sampler_sorted_in_some_versions(version: str, peak_gib: float) -> None:
     assert memory_of("llama3-8b", engine_version=version).activations / GIB == pytest.approx(peak_gib, abs=0.01)
 

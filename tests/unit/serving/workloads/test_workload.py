@@ -127,6 +127,23 @@ def test_public_traces_are_read_as_published(name: str, tmp_path: Path) -> None:
         assert made.segment_tokens == 512
 
 
+def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
+    (tmp_path / "azure").write_text(
+        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15 00:00:00.1,3,374,44\n"
+    )
+    (tmp_path / "burstgpt").write_text(TRACES["burstgpt"][0])
+    assert read_trace(tmp_path / "azure").remarks == ("Columns of the trace that are not used: NumImages.",)
+    assert read_trace(tmp_path / "burstgpt").remarks == ("Columns of the trace that are not used: Log Type, Model.",)
+
+
+def test_a_row_without_a_length_does_not_hide_the_size_of_blocks(tmp_path: Path) -> None:
+    rows = [{"timestamp": 9 * row, "input_length": 600, "output_length": 5, "hash_ids": [0, row]} for row in range(9)]
+    rows[4]["input_length"] = -3
+    (tmp_path / "trace").write_text("\n".join(map(json.dumps, rows)))
+    made = read_trace(tmp_path / "trace")
+    assert (made.segment_tokens, made.skipped) == (512, ("row 5: input_length is -3, below 1",))
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="has no known trace format"):
