@@ -22,13 +22,18 @@ from presim.cli.script import sentences
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError, PresimError
+from presim.evaluation.evaluate_traces import evaluate
 from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
+from presim.trace.job import Job
 from presim.verbs.compose_framework import capture_plan_and_evaluate
+from presim.verbs.target import chosen_cluster, engine_options
+from presim_study.shared_host import HostTimes
 
 RESULT = Path(__file__).parent / "results" / "block-plans.md"
 ROWS = RESULT.with_suffix(".json")
 LAYERS, MICRO_BATCHES = 24, 8  # of the whole plans
+_SMALL = 0.01
 COLUMNS = ("step time", "peak allocated", "peak reserved")
 
 
@@ -44,6 +49,7 @@ class PlanCase:
     fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     precision: str = "bf16"
+    layers: int = LAYERS
 
 
 _FULL = {"recompute": "full"}
@@ -134,6 +140,12 @@ CASES = (
     PlanCase("Megatron TP, CP, PP of 3B", "megatron", "llama3-3b", "b200", 64, {
         "tensor": 2, "context": 2, "sequence": 8192, **_PIPELINE}),
     PlanCase("Megatron recomputed 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"tensor": 2, **_PIPELINE, **_FULL}),
+    PlanCase("Megatron DP of 96 layers", "megatron", "llama3-8b", "h100-sxm", 64, {**_ZERO1, "micro_batches": 12},
+        layers=96),
+    PlanCase("Megatron TP of 96 layers", "megatron", "llama3-70b", "b200", 64, {"tensor": 8, "micro_batches": 12},
+        layers=96),
+    PlanCase("Megatron in FP8 of 96 layers", "megatron", "llama3-8b", "h100-sxm", 64, {"micro_batches": 12},
+        precision="fp8-current", layers=96),
     PlanCase("Megatron PP of 1B, six stages", "megatron", "llama3-1b", "h100-sxm", 48, {
         "pipeline": 6, "micro_batches": 16}),
     PlanCase("Megatron PP of 1B, eight stages", "megatron", "llama3-1b", "b200", 64, {
@@ -162,15 +174,15 @@ CASES = (
 )  # fmt: skip
 
 
-def evaluated(case: PlanCase, config: Path, *, extends: bool, host_time: bool = True) -> Result:
-    """The plan's result, composed or captured in full. ``host_time``: False: the host takes no time."""
+def evaluated(case: PlanCase, config: Path, *, extends: bool, save: Path | None = None) -> Result:
+    """The plan's result, composed or captured in full. ``save``: where its traces go."""
     fields = dict(case.fields)
     micro_batches = int(str(fields.pop("micro_batches", MICRO_BATCHES)))
     fields.setdefault("sequence", 4096)
     plan = Plan(**fields)  # type: ignore[arg-type]  # of mixed types
     samples = plan.micro_batch * plan.data(case.world_size) * micro_batches
     plan = Plan(**fields, global_batch=samples)  # type: ignore[arg-type]
-    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size, host_time=host_time)
+    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size)
     return capture_plan_and_evaluate(
         str(config),
         plan,
@@ -180,18 +192,29 @@ def evaluated(case: PlanCase, config: Path, *, extends: bool, host_time: bool = 
         precision=case.precision,
         overrides=case.arguments,
         extends=extends,
+        save=save,
     ).result
+
+
+def step_time_s(case: PlanCase, job: Job, *, host_time: bool = True) -> float:
+    """The step time of a job on the case's cluster. ``host_time``: False: the host takes no time."""
+    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size, host_time=host_time)
+    return evaluate(job, chosen_cluster(options), engine_options(options)).result.step_time_s or 0.0
 
 
 def compared(case: PlanCase, folder: Path) -> dict[str, object]:
     """A row of the result."""
     config = folder / "config.json"
     model = json.loads((config_file(case.model) or Path()).read_bytes())
-    model["num_hidden_layers"] = LAYERS
+    model["num_hidden_layers"] = case.layers
     config.write_text(json.dumps({name: value for name, value in model.items() if name != "presim_source"}))
-    composed = evaluated(case, config, extends=True)
-    captured = evaluated(case, config, extends=False)
-    times = [evaluated(case, config, extends=extends, host_time=False).step_time_s or 0.0 for extends in (True, False)]
+    folders = (folder / "composed", folder / "captured")
+    composed = evaluated(case, config, extends=True, save=folders[0])
+    captured = evaluated(case, config, extends=False, save=folders[1])
+    jobs = [Job.load(saved) for saved in folders]
+    device_times_s = [step_time_s(case, job, host_time=False) for job in jobs]
+    host_times = HostTimes(jobs[1])
+    shared_times_s = [step_time_s(case, host_times.applied(job)) for job in jobs]
     pairs = (
         (composed.step_time_s or 0.0, captured.step_time_s or 0.0),
         (composed.memory.peak_allocated_bytes, captured.memory.peak_allocated_bytes),
@@ -199,13 +222,18 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
     )
     return {
         "framework": case.framework,
-        "run": f"{case.model}, {case.world_size:,} {case.gpu}",
+        "run": f"{case.model}, {_depth(case)}{case.world_size:,} {case.gpu}",
         "step_s": pairs[0],
         "errors": [value / reference - 1 if reference else 0.0 for value, reference in pairs],
-        "device_step_s": times,
+        "device_step_s": device_times_s,
+        "shared_host_step_s": shared_times_s,
         "is_extended": any("layers: those added" in note for note in composed.notes),
         "has_few_stages": any("pipeline stages with the layers" in note for note in composed.notes),
     }
+
+
+def _depth(case: PlanCase) -> str:
+    return "" if case.layers == LAYERS else f"{case.layers} layers, "
 
 
 def page(rows: Mapping[str, Mapping[str, object]]) -> str:
@@ -216,46 +244,55 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "most"
         for name, column in zip(COLUMNS, zip(*errors))
     )
-    device_errors = [error for error in map(_device_error, rows.values()) if error is not None]
-    without_host = ""
-    if device_errors:
-        absolute = [abs(error) for error in device_errors]
-        without_host = (
-            f" Without host time, which is measured anew in each capture: step time of {len(absolute)} plans "
-            f"{statistics.median(absolute):.2%} in the median, {max(absolute):.2%} at most."
-        )
+    without_host = _shares(rows, "device_step_s", "Without host time, which is measured anew in each capture")
+    with_shared = _shares(rows, "shared_host_step_s", "With the host times of the whole capture in both")
     lines = [
         "# Plans from few layers and micro-batches, and whole captures",
         "",
         f"{datetime.date.today()}, by `python validation/block_plans.py` on {os.cpu_count()} cores. Models have "
-        f"{LAYERS} layers and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 "
-        "and 7 layers and with as few micro-batches as repeat; those of pipelines and of Megatron with all layers, and "
-        "of pipelines with more than four stages with four of them.",
+        f"{LAYERS} layers unless the run says more, and steps {MICRO_BATCHES} micro-batches, 16 in pipelines. Composed "
+        "plans are captured with 5 and 7 layers and with as few micro-batches as repeat; those of pipelines, and of "
+        "Megatron with fewer than 96 layers, with all layers; pipelines with more than four stages with four of them.",
         "",
-        f"{len(rows)} plans. {figures}.{without_host}",
+        f"{len(rows)} plans. {figures}.{without_host}{with_shared} Errors of more than "
+        f"{_SMALL:.0%} that are less than {_SMALL / 10:.1%} without host time are marked with an h.",
         "",
-        "| plan | framework | run | step | step time | without host | allocated | reserved | extended |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| plan | framework | run | step | step time | without host | same host | allocated | reserved | extended |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
         step, allocated, reserved = _floats(row["errors"])
         _, seconds = _floats(row["step_s"])
-        device_error = _device_error(row)
-        device = "" if device_error is None else f"{device_error:+.2%}"
+        device_error, shared_error = _error(row, "device_step_s"), _error(row, "shared_host_step_s")
+        is_host = device_error is not None and abs(step) > _SMALL and abs(device_error) < _SMALL / 10
         extended = "layers" if row["is_extended"] else "stages" if row.get("has_few_stages") else "no"
         lines.append(
-            f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {device} "
-            f"| {allocated:+.2%} | {reserved:+.2%} | {extended} |"
+            f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%}{' h' * is_host} "
+            f"| {_shown(device_error)} | {_shown(shared_error)} | {allocated:+.2%} | {reserved:+.2%} | {extended} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _device_error(row: Mapping[str, object]) -> float | None:
-    """Error of the step time without host time; None in rows of earlier versions."""
-    if "device_step_s" not in row:
+def _error(row: Mapping[str, object], name: str) -> float | None:
+    """Error of another step time; None in rows of earlier versions."""
+    if name not in row:
         return None
-    composed_s, captured_s = _floats(row["device_step_s"])
+    composed_s, captured_s = _floats(row[name])
     return composed_s / captured_s - 1
+
+
+def _shown(error: float | None) -> str:
+    return "" if error is None else f"{error:+.2%}"
+
+
+def _shares(rows: Mapping[str, Mapping[str, object]], name: str, subject: str) -> str:
+    errors = [abs(error) for row in rows.values() if (error := _error(row, name)) is not None]
+    if not errors:
+        return ""
+    return (
+        f" {subject}: step time of {len(errors)} plans {statistics.median(errors):.2%} in the median, "
+        f"{max(errors):.2%} at most."
+    )
 
 
 def _floats(values: object) -> list[float]:
@@ -270,12 +307,15 @@ def _ninetieth(values: tuple[float, ...]) -> float:
 def main() -> None:
     """Compare, and write the page after each plan."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", metavar="WORD", help="plans whose name or framework contains it")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="the plan of that name, or plans whose name or framework has it"
+    )
     parser.add_argument("--missing", action="store_true", help="only plans that the page does not have yet")
     options = parser.parse_args()
     rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
     only = options.only
-    cases = [case for case in CASES if only in case.name or only in case.framework]
+    cases = [case for case in CASES if only == case.name]
+    cases = cases or [case for case in CASES if only in case.name or only in case.framework]
     if not cases:
         raise InputError(f"no plan contains {only!r}; plans are {', '.join(case.name for case in CASES)}")
     if options.missing:

@@ -55,7 +55,9 @@ MAY_IMPORT = {
         "presim.hardware",
     },
     # Launch scripts of others: what a plan is made of, and the configs that it is compared with.
-    "composition.launch_scripts": {"presim.composition.graph.take"},
+    "composition.launch_scripts": {"presim.composition.graph.take", "presim.composition.launch_configs"},
+    # Configurations of other trainers: the same.
+    "composition.launch_configs": {"presim.composition.graph.take"},
     "composition": {"presim.trace", "presim.hardware"},
     # What a model's own code says of its layers is asked in a process of its own, as its graph is.
     "composition.models": {

@@ -66,9 +66,10 @@ _DTYPE = "bfloat16"  # of composed graphs
 @click.option(
     "--from",
     "launch",
-    metavar="'SCRIPT …'",
-    help="Megatron-LM's launch script, with its arguments and NAME=VALUE before it, as in a shell: model, plan, "
-    "precision and cluster are read from it, not run. Options override it.",
+    metavar="'FILE …'",
+    help="A launch script or configuration of Megatron-LM, torchtitan, accelerate, DeepSpeed, axolotl, LLaMA-Factory, "
+    "TRL or MLPerf, or the command itself, with its arguments and NAME=VALUE before it, as in a shell: model, plan, "
+    "precision and cluster are read, nothing is run. Options override them.",
 )
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
@@ -97,7 +98,7 @@ def command(
     A framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of each kind, and the
     rest of the step is repeated from them. The capture is kept for the next call.
 
-    With --from, MODEL may be left out: the script's sizes are the model.
+    With --from, MODEL may be left out where the launch names it or has its sizes.
     """
     from presim.composition.plan import Plan, named_fields, read_plan
     from presim.evaluation.options import EvaluationOptions
@@ -110,7 +111,7 @@ def command(
     program: dict[str, Any] = {"framework": framework, "precision": precision, "dtype": dtype}
     program["overrides"] = _words(framework_args)
     if launch is not None:
-        _check_launch(framework, like, plan_file, dtype)
+        _check_launch(like, plan_file, dtype)
         model = _read_launch(launch, model, plan_fields, options, program)
         for line in program["notes"] if not outputs.quiet else ():
             click.echo(line, err=True)
@@ -134,28 +135,45 @@ def _read_launch(
 ) -> str:
     """Add what a launch script says to plan, cluster and program, where no option does; returns the model."""
     from presim.composition.launch_scripts.launched_plan import read_launch
+    from presim.errors import InputError
 
-    launched = read_launch(launch, model)
+    launched = read_launch(launch, model, plan_fields.keys())
+    if program["framework"] not in ("auto", launched.framework):
+        raise InputError(
+            f"--from reads a launch of {launched.framework}, which --framework {program['framework']} contradicts: "
+            "leave one out"
+        )
+    if not any(options.get(name) for name in ("nodes", "world_size", "cluster")):
+        options["world_size"] = launched.world_size
+        if launched.world_size is None:
+            options["nodes"] = launched.nodes
+            options["gpus_per_node"] = options["gpus_per_node"] or launched.gpus_per_node
     for name, value in launched.fields.items():
         plan_fields.setdefault(name, value)
-    if not any(options.get(name) for name in ("nodes", "world_size", "cluster")):
-        options["nodes"], options["gpus_per_node"] = launched.nodes, options["gpus_per_node"] or launched.gpus_per_node
-    program["framework"] = "megatron"
+    if launched.micro_batches is not None or launched.copies > 1:
+        for name, value in launched.fields_on(_world_size(options)).items():
+            plan_fields.setdefault(name, value)
+    program["framework"] = launched.framework
     program["precision"] = program["precision"] or launched.precision
     program["overrides"] = [*launched.overrides, *program["overrides"]]
     program["notes"] = launched.notes
     return launched.model
 
 
-def _check_launch(framework: str, like: str | None, plan_file: str | None, dtype: str | None) -> None:
+def _world_size(options: dict[str, Any]) -> int:
+    from presim.evaluation.options import EvaluationOptions
+    from presim.verbs.target import chosen_cluster
+
+    return chosen_cluster(EvaluationOptions(**options)).world_size
+
+
+def _check_launch(like: str | None, plan_file: str | None, dtype: str | None) -> None:
     from presim.errors import InputError
 
     contradictions = {"--like": like, "--plan": plan_file, "--dtype": dtype}
     named = [name for name, value in contradictions.items() if value is not None]
-    if framework not in ("auto", "megatron"):
-        named.append(f"--framework {framework}")
     if named:
-        raise InputError(f"--from reads the plan of a Megatron launch, which {named[0]} contradicts: leave one out")
+        raise InputError(f"--from reads the plan of a launch, which {named[0]} contradicts: leave one out")
 
 
 def _deliver_comparison(

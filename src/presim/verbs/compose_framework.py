@@ -61,7 +61,8 @@ def capture_plan_and_evaluate(
     if framework == "megatron":
         run_with = _megatron_run(model, plan, named_fields, target, precision, all_micro_batches=not extends)
         short_run = functools.partial(_short_run, model, plan, target, extends=extends)
-        run, captured = capture_megatron(run_with, short_run, overrides, plan, target, progress)
+        few_layers = functools.partial(_few_layers, model, plan, extends=extends)
+        run, captured = capture_megatron(run_with, short_run, few_layers, overrides, plan, target, progress)
         options = dataclasses.replace(options, host_time=options.host_time and not run.is_whole_graph)
     else:
         run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
@@ -101,6 +102,8 @@ def blocks_of(
     target = chosen_cluster(options)
     if framework == "megatron":
         run_of_plan = _megatron_run(model, plan, named_fields, target, precision)(overrides)
+        if sizes_of_run := _few_layers(model, plan, run_of_plan):
+            return tuple(folder_of(size, target) for size in sizes_of_run)
         short = _short_run(model, plan, target, run_of_plan)
         short_target = None if short is None else with_fewer_stages(target, plan.pipeline, short.captured_stages)
         if short is None or short_target is None:
@@ -144,6 +147,13 @@ def _short_run(
     from presim.composition.frameworks.fewer_stages import run_of_few_stages
 
     return run_of_few_stages(run, model, plan, target.world_size) if extends else None
+
+
+def _few_layers(model: str, plan: Plan, run: FrameworkRun, *, extends: bool = True) -> tuple[FrameworkRun, ...]:
+    """The runs of two numbers of layers that say what all do; none: all are needed, or ``extends`` is False."""
+    from presim.composition.frameworks.fewer_layers import runs_of_few_layers
+
+    return runs_of_few_layers(run, model, plan) if extends else ()
 
 
 def _launched_run(

@@ -47,6 +47,7 @@ class CapturedPlan:
 def capture_megatron(
     run_with: Callable[[Sequence[str]], FrameworkRun],
     short_run: Callable[[FrameworkRun], FrameworkRun | None],
+    few_layers: Callable[[FrameworkRun], Sequence[FrameworkRun]],
     overrides: Sequence[str],
     plan: Plan,
     target: Cluster,
@@ -54,12 +55,15 @@ def capture_megatron(
 ) -> tuple[FrameworkRun, CapturedPlan]:
     """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses.
 
-    ``short_run``: of few stages of a pipeline, None if all are needed.
+    ``short_run``: of few stages of a pipeline, None if all are needed. ``few_layers``: runs of two numbers of layers,
+    none if all are needed.
     """
     from presim.composition.frameworks.megatron import NO_GRAPHS
 
     run = run_with(overrides)
     try:
+        if sizes := few_layers(run):
+            return run, _extended_layers(run, sizes, sizes[0].model_layers, target, progress)
         return run, _extended_stages(run, short_run(run), plan, target, progress)
     except InputError as refusal:
         if not run.has_recipe_graphs:
@@ -116,7 +120,7 @@ def capture_launched(
     sizes = sizes_to_capture(run, plan) if extends else ()
     if not sizes:
         return run, _whole(run, target, progress)
-    return run, _extended_layers(run, [run_of(layers=layers) for layers in sizes], target, progress)
+    return run, _extended_layers(run, [run_of(layers=layers) for layers in sizes], run.model_layers, target, progress)
 
 
 def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> CapturedPlan:
@@ -125,25 +129,35 @@ def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress)
 
 
 def _extended_layers(
-    run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
+    run: FrameworkRun | LaunchedRun,
+    sizes: Sequence[FrameworkRun | LaunchedRun],
+    layers: int,
+    target: Cluster,
+    progress: Progress,
 ) -> CapturedPlan:
     """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
     from presim.composition.replan.replan_layers import with_layers
 
-    jobs = [_captured(size, target, progress) for size in sizes]
-    smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
-    if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
-        return _whole(run, target, progress)
     try:
-        traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
-    except InputError as error:
+        with _shared_forks(run) as forks:
+            jobs = [_captured(size, target, progress, forks) for size in sizes]
+        smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
+        if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
+            return _whole(run, target, progress)
+        traces, sentences = with_layers(smaller, layers, larger)
+    except InputError as error:  # also by a framework that refuses so few layers
         captured = _whole(run, target, progress)
         return dataclasses.replace(captured, notes=[f"All layers were captured, because {error}."])
     return CapturedPlan(jobs[-1], traces, jobs[-1].manifest.others(), sentences)
 
 
-def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
-    """The captured job; it is kept for the next call, unless the framework refused the plan."""
+def _captured(
+    run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress, forks: Forks | None = None
+) -> StoredJob:
+    """The captured job; it is kept for the next call, unless the framework refused the plan.
+
+    ``forks``: of a process with the program's imports, None to start it.
+    """
     from presim.capture.capture_job import CaptureRequest, capture
     from presim.capture.ranks.rank_selection import Checks, select
     from presim.composition.frameworks.kept_captures import folder_of
@@ -154,7 +168,7 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
         return job_store.load(folder)
     progress(run.progress_text)
     selection = select("auto", target.world_size, Checks(0, 0.0))
-    with _program(run) as (launch, forks):
+    with _program(run, forks) as (launch, forks):
         request = CaptureRequest(
             launch,
             selection,
@@ -172,18 +186,34 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
 
 
 @contextlib.contextmanager
-def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | None]]:
+def _shared_forks(run: FrameworkRun | LaunchedRun) -> Iterator[Forks | None]:
+    """Where ranks of several captures of Megatron's program are forked; its imports take longer than a few layers."""
+    from presim.capture.processes.forks import RECIPE, Forks
+    from presim.composition.frameworks.megatron import FrameworkRun
+
+    if isinstance(run, FrameworkRun):
+        with Forks((RECIPE, str(run.script))) as forks:
+            yield forks
+    else:
+        yield None
+
+
+@contextlib.contextmanager
+def _program(run: FrameworkRun | LaunchedRun, forks: Forks | None) -> Iterator[tuple[Launch, Forks | None]]:
     """What starts a run, and where its ranks are forked; launch files lie in the current folder meanwhile."""
     from presim.capture.launchers.launch import Launch
     from presim.capture.launchers.launch_command import read_command
-    from presim.capture.processes.forks import RECIPE, Forks
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.system.files import make_folder, write_file
     from presim.system.files.scratch import temporary_folder
 
     if isinstance(run, FrameworkRun):
-        with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
-            yield Launch(str(run.script), run.arguments), forks
+        launch = Launch(str(run.script), run.arguments)
+        if forks is not None:
+            yield launch, forks
+            return
+        with _shared_forks(run) as shared_forks:  # stages share the imports
+            yield launch, shared_forks
         return
     with temporary_folder("framework") as folder, contextlib.chdir(folder):
         for name, text in run.files.items():

@@ -57,10 +57,18 @@ def run_of_few_stages(run: FrameworkRun, model: str, plan: Plan, world_size: int
 
 def _layers(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: Sequence[str]) -> int | None:
     """Layers of a model with four stages that are like those of a plan; None: no four stages are."""
-    layers = config.get("num_hidden_layers")
-    if not isinstance(layers, int) or layers % plan.pipeline:
+    layers = equal_layers(config, arguments)
+    if layers is None or layers % plan.pipeline:
         return None
     if plan.pipeline <= CAPTURED_STAGES or plan.virtual > 1 or plan.micro_batches(world_size) < plan.pipeline:
+        return None
+    return layers // plan.pipeline * CAPTURED_STAGES
+
+
+def equal_layers(config: Mapping[str, Any], arguments: Sequence[str]) -> int | None:
+    """The number of layers, which are of one kind; None: they are not."""
+    layers = config.get("num_hidden_layers")
+    if not isinstance(layers, int):
         return None
     fields = (argument.partition("=")[0] for argument in arguments)
     if any(division in field for field in fields for division in _DIVISIONS):
@@ -68,4 +76,4 @@ def _layers(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: S
     kinds = [value for value in config.values() if isinstance(value, list) and len(value) == layers]
     if any(len(set(map(str, kind))) > 1 for kind in kinds) or any(config.get(name) for name in _KINDS):
         return None
-    return layers // plan.pipeline * CAPTURED_STAGES
+    return layers

@@ -153,7 +153,16 @@ def _read_settings(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is no configuration of DeepSpeed's: {error}; name another file") from error
     if not isinstance(settings, dict):
         raise InputError(f"{path} is no configuration of DeepSpeed's: it is not a JSON object; name another file")
-    return {name: value for name, value in settings.items() if value != "auto" and name not in _DEEPSPEED_PLAN}
+    return _without_automatic({name: value for name, value in settings.items() if name not in _DEEPSPEED_PLAN})
+
+
+def _without_automatic(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields without those, at any depth, that Hugging Face's trainer would set."""
+    return {
+        name: _without_automatic(value) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if value != "auto"
+    }
 
 
 def _merge(settings: dict[str, Any], added_settings: Mapping[str, Any]) -> None:

@@ -58,10 +58,15 @@ class FrameworkRun:
     name: str = "Megatron-Bridge"
     subject: str = "Megatron-Bridge's layers"  # is captured, for titles
     captured_stages: int = 0  # of a pipeline with more; 0: all
+    captured_layers: int = 0  # of a model with more; 0: all
+    model_layers: int = 0  # where fewer are captured
 
     @property
     def progress_text(self) -> str:
         """What is captured, for the user who waits."""
+        if self.captured_layers:
+            layers = f"{self.captured_layers} of {self.model_layers} layers"
+            return f"capturing {layers} and {self.captured_micro_batches} of {self.step_micro_batches} micro-batches"
         stages = f"{self.captured_stages} stages" if self.captured_stages else "each stage"
         return f"capturing {self.captured_micro_batches} of {self.step_micro_batches} micro-batches of {stages}"
 

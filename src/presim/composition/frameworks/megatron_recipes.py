@@ -59,6 +59,7 @@ _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model th
     "ddp.nccl_ub",
 )
 SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
+_EARLY_GATHER = "comm_overlap.overlap_param_gather_with_optimizer_step"  # of the first of several virtual stages
 _WHOLE_GRAPH = "full_iteration"
 MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts and vocabulary of config.json
     "llama3_8b": ("llama", 32, 4096, 0, 128256),
@@ -102,6 +103,8 @@ class MegatronRecipe(msgspec.Struct, frozen=True):
             excluded |= {*_OVERLAPS}
         if plan.pipeline > 1 and plan.virtual == 1:
             excluded |= {*_OVERLAPS}  # Megatron overlaps them under virtual stages only
+        if plan.virtual == 1:
+            excluded.add(_EARLY_GATHER)
         if plan.expert == 1:
             excluded |= {*_EXCHANGE}
         if self.is_whole_graph(overrides):

@@ -22,6 +22,8 @@ from presim.system.files import read_text
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "readonly", "declare", "typeset")
 _SHELLS = ("bash", "sh", "sbatch")
+_LAUNCHERS = ("accelerate", "deepspeed", "torchrun", "axolotl", "llamafactory-cli", "trl")
+_WRAPPERS = ("uv", "srun", "nohup", "exec", "time", "env", "poetry", "mpirun", "numactl")  # before a launcher
 _MOST_TURNS = 1000
 _MOST_CHARACTERS, _MOST_WORDS = 1_000_000, 100_000  # of a variable
 _COMPARISONS = {"-eq": "==", "-ne": "!=", "-gt": ">", "-lt": "<", "-ge": ">=", "-le": "<="}
@@ -169,7 +171,11 @@ class Script:
             self._run(tokens_of(read_text(self.folder / files[0], "correct the script")))
             return True
         scripts = [index for index, word in enumerate(words) if word.endswith(".py") or word == "-m"]
-        if scripts and sum(word.startswith("--") for word in words[scripts[0] :]) > 3:
+        names = [word.rpartition("/")[2] for word in words]
+        is_launcher = len(words) > 2 and (
+            names[0] in _LAUNCHERS or (names[0] in _WRAPPERS and not {*_LAUNCHERS}.isdisjoint(names))
+        )
+        if is_launcher or (scripts and sum(word.startswith("--") for word in words[scripts[0] :]) > 3):
             self.launch = words
             raise _Stop
         return None

@@ -7,18 +7,24 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from presim.composition.graph.take import config_file
+from presim.composition.launch_configs.config_files import SUFFIXES, read_config_file, with_options
+from presim.composition.launch_configs.mlperf_settings import is_mlperf, mlperf_plan
+from presim.composition.launch_configs.plan_of_launch import LaunchedPlan
+from presim.composition.launch_configs.settings import read_settings
+from presim.composition.launch_configs.trainer_commands import LAUNCHERS, plan_of_command
 from presim.composition.launch_scripts.bash_script import Script
 from presim.composition.launch_scripts.bash_values import MARK
-from presim.composition.launch_scripts.megatron_arguments import Arguments, launch_of
+from presim.composition.launch_scripts.megatron_arguments import Arguments, MegatronLaunch, launch_of
 from presim.composition.launch_scripts.megatron_model import model_config
 from presim.composition.launch_scripts.megatron_plan import bridge_fields, plan_fields, precision_of, unread
+from presim.composition.launch_scripts.nemo_arguments import is_nemo, nemo_launch
 from presim.errors import InputError
 from presim.system.files import decode_json, make_folder, read_bytes, read_text, write_file
 
@@ -35,54 +41,96 @@ _NOT_COMPARED = {  # change no time, or are written in several ways
     "hidden_act", "activation_function", "attn_pdrop", "embd_pdrop", "resid_pdrop", "sliding_window",
     "scoring_func", "topk_method", "norm_topk_prob", "routed_scaling_factor", "mlp_only_layers", "decoder_sparse_step",
 }  # fmt: skip
-_WAY_BY_SUFFIX = {  # of files that are no launch scripts
-    ".toml": "torchtitan's options follow --framework torchtitan --framework-args, and a plan of presim's --plan",
-    ".yaml": "give Megatron-Bridge's with --framework-args FILE, or run accelerate's under `presim run`",
-    ".yml": "give Megatron-Bridge's with --framework-args FILE, or run accelerate's under `presim run`",
-    ".json": "give DeepSpeed's with --framework deepspeed --framework-args FILE",
-    ".py": "run it under `presim run`",
-}
 _MOST_NAMED = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class LaunchedPlan:
-    """What a launch script trains, and how."""
+def read_launch(command: str, model: str | None = None, named_fields: Collection[str] = ()) -> LaunchedPlan:
+    """The plan of ``NAME=VALUE … FILE ARGUMENT …``, as in a shell: a script, a configuration, or a command itself.
 
-    model: str  # a name, or the path of a config
-    fields: Mapping[str, Any]  # of a plan
-    precision: str
-    overrides: tuple[str, ...]  # of Megatron-Bridge's configuration
-    nodes: int | None
-    gpus_per_node: int | None
-    notes: tuple[str, ...]
-
-
-def read_launch(command: str, model: str | None = None) -> LaunchedPlan:
-    """The plan of ``NAME=VALUE … SCRIPT ARGUMENT …``, as in a shell. ``model``: in place of the script's sizes.
+    ``model``: in place of the launch's sizes. ``named_fields``: of the plan, that options set.
 
     Raises:
-        InputError: the script cannot be followed, launches no Megatron-LM, or says too little.
+        InputError: the launch cannot be followed, starts no trainer that is read, or says too little.
     """
     settings, path, words = _command(command)
-    if path.suffix in _WAY_BY_SUFFIX:
-        raise InputError(
-            f"--from reads launch scripts of Megatron-LM, and {path.name} is none: {_WAY_BY_SUFFIX[path.suffix]}"
-        )
+    if path.suffix in (".yaml", ".yml") and is_nemo(values := read_settings(path, "configuration")):
+        launch, nemo_notes = nemo_launch(with_options(values, words), path.name)
+        plan = _megatron_plan([path.name], launch, model, path.name)
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *nemo_notes))
+    elif path.suffix in SUFFIXES:
+        plan = read_config_file(path, words, model, named_fields)
+    elif path.name in LAUNCHERS or path.name.startswith("python"):
+        plan = _command_plan([str(path), *words], Path(), [], path.name, model, named_fields)
+    else:
+        plan = _script_plan(path, settings, words, model, named_fields)
+    if plan.notes[:1] and plan.notes[0].startswith("Read from "):
+        return plan
+    return dataclasses.replace(plan, notes=(f"Read from {path.name}.", *plan.notes))
+
+
+def _script_plan(
+    path: Path, settings: Mapping[str, str], words: list[str], model: str | None, named_fields: Collection[str]
+) -> LaunchedPlan:
     text = read_text(path, "name a launch script")
-    script = Script(settings, words, path.parent)
+    sizes = [word for line in _SLURM.findall(text) for word in line.split()]
+    script = Script({**_slurm_variables(sizes), **settings}, words, path.parent)
     script.follow(text)
-    if not any(word.endswith(".py") for word in script.launch):
-        raise InputError(f"{path} launches no program of Python with Megatron-LM's arguments; name another script")
-    launch = launch_of(script.launch, [word for line in _SLURM.findall(text) for word in line.split()])
+    variables = {name: values[0] for name, values in script.variables.values.items() if values}
+    if not script.launch and is_mlperf(variables):
+        plan = mlperf_plan(_without_marks(variables), str(path.resolve()), path.name, model)
+        return dataclasses.replace(plan, notes=(*plan.notes, *_undecided(script)))
+    if not script.launch:
+        raise InputError(f"{path} launches no trainer that presim reads; name another script")
+    plan = _command_plan(script.launch, path.parent, sizes, path.name, model, named_fields)
+    if plan.framework != "megatron" and plan.world_size is None:
+        plan = _sized_by_variables(plan, variables)
+    return dataclasses.replace(plan, notes=(*plan.notes, *_undecided(script)))
+
+
+def _slurm_variables(sizes: list[str]) -> dict[str, str]:
+    """What Slurm would set by a script's ``#SBATCH`` lines."""
+    launch = launch_of([*sizes, "none.py"])
+    names = {"SLURM_NNODES": launch.nodes, "SLURM_JOB_NUM_NODES": launch.nodes}
+    names |= {"SLURM_GPUS_ON_NODE": launch.gpus_per_node, "SLURM_GPUS_PER_NODE": launch.gpus_per_node}
+    return {name: str(number) for name, number in names.items() if number is not None}
+
+
+def _sized_by_variables(plan: LaunchedPlan, variables: Mapping[str, str]) -> LaunchedPlan:
+    """The plan on the GPUs that LLaMA-Factory and others take from the environment."""
+    per_node, nodes = variables.get("NPROC_PER_NODE", ""), variables.get("NNODES", "1")
+    if not (per_node.isdigit() and nodes.isdigit()):
+        return plan
+    return dataclasses.replace(plan, nodes=int(nodes), world_size=int(nodes) * int(per_node))
+
+
+def _without_marks(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not MARK.search(value)}
+
+
+def _command_plan(
+    words: list[str], folder: Path, sizes: list[str], origin: str, model: str | None, named_fields: Collection[str]
+) -> LaunchedPlan:
+    """The plan of a command with Megatron-LM's arguments, or of another trainer's."""
+    if any(word.endswith(".py") for word in words):
+        launch = launch_of(words, sizes)
+        if launch.arguments.has("--num-layers") or launch.arguments.has("--micro-batch-size"):
+            return _megatron_plan(words, launch, model, origin)
+    plan = plan_of_command(words, folder, origin, model, named_fields)
+    if plan is None:
+        raise InputError(
+            f"{origin} launches {_program(words)}, whose arguments are of no trainer that presim reads; run it under "
+            "`presim run`"
+        )
+    return plan
+
+
+def _megatron_plan(words: list[str], launch: MegatronLaunch, model: str | None, origin: str) -> LaunchedPlan:
     arguments = launch.arguments
-    if not arguments.has("--num-layers") and not arguments.has("--micro-batch-size"):
-        raise InputError(f"{path} launches {_program(script.launch)}, whose arguments are not Megatron-LM's")
     fields = plan_fields(arguments)
     precision, notes = precision_of(arguments)
     overrides = bridge_fields(arguments, fields)
     model = _checked(model, arguments) if model else _model(arguments)
-    notes = [f"Read from {path.name}: {_program(script.launch)}.", *notes, *_left_out(arguments, script)]
+    notes = [f"Read from {origin}: {_program(words)}.", *notes, *_unread(arguments)]
     return LaunchedPlan(model, fields, precision, tuple(overrides), launch.nodes, launch.gpus_per_node, tuple(notes))
 
 
@@ -101,18 +149,21 @@ def _command(command: str) -> tuple[dict[str, str], Path, list[str]]:
 
 
 def _program(words: list[str]) -> str:
-    return next(word for word in words if word.endswith(".py")).rpartition("/")[2]
+    return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[2]
 
 
-def _left_out(arguments: Arguments, script: Script) -> list[str]:
-    notes = []
-    if names := unread(arguments):
-        others_text = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
-        notes.append(f"Arguments that are not understood, and left out: {', '.join(names[:_MOST_NAMED])}{others_text}.")
-    if script.undecided:
-        conditions = MARK.sub(r"\1", "; ".join(script.undecided[:_MOST_NAMED]))
-        notes.append(f"Only running the script would tell, and counted as false: {conditions}.")
-    return notes
+def _unread(arguments: Arguments) -> list[str]:
+    if not (names := unread(arguments)):
+        return []
+    others_text = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
+    return [f"Arguments that are not understood, and left out: {', '.join(names[:_MOST_NAMED])}{others_text}."]
+
+
+def _undecided(script: Script) -> list[str]:
+    if not script.undecided:
+        return []
+    conditions = MARK.sub(r"\1", "; ".join(script.undecided[:_MOST_NAMED]))
+    return [f"Only running the script would tell, and counted as false: {conditions}."]
 
 
 def _checked(model: str, arguments: Arguments) -> str:

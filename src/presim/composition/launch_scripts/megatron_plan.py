@@ -44,6 +44,8 @@ _REFUSED = {
     "--context-parallel-sizes": "hierarchical context parallelism", "--rampup-batch-size": "a growing batch",
     "--hierarchical-context-parallel-sizes": "hierarchical context parallelism",
     "--fine-grained-activation-offloading": "offloaded activations", "--load-quantized": "quantised weights",
+    "--vision-model-type": "a vision encoder", "--language-model-type": "a vision encoder",
+    "--zero-stage": "DeepSpeed within Megatron", "--deepspeed": "DeepSpeed within Megatron",
     "--num-distributed-optimizer-instances": "partial sharding of the optimizer",
 }  # fmt: skip
 _ONLY_VALUES = {  # options of which presim has one value, Megatron's default

@@ -27,13 +27,13 @@ class LayerExtension:
         InputError: layers do not repeat each other.
     """
 
-    def __init__(self, trace: Trace, num_layers: int, added: int) -> None:
+    def __init__(self, trace: Trace, num_layers: int, added: int, further: int = 0) -> None:
         path, _ = layer_list(trace)
         defined_at = definitions(trace)
         entries = program_calls(trace, defined_at)
         self.trace, self._entries = trace, entries
         self.calls = Calls(trace, entries, names_of(trace.scopes, path), names_of(trace.operators, path))
-        regions = find_regions(trace, entries, self.calls.scopes, self.calls.operators, num_layers)
+        regions = find_regions(trace, entries, self.calls.scopes, self.calls.operators, num_layers, further)
         if not {1, -1} <= set(regions.steps.tolist()):
             raise InputError(
                 f"the layers {path}* of rank {trace.manifest.rank} do not repeat each other in forward and backward "

@@ -22,6 +22,7 @@ Ints = NDArray[np.int64]
 Growth: TypeAlias = Mapping[int, Mapping[str, float]]  # call -> quantity -> factor
 BYTES = "value"  # of an allocation
 _OF_THE_HOST = (Kind.HOST_CALL, Kind.HOST_WAIT)  # pages that are touched first, and sleep
+_UNEQUAL_SHARE = 0.01  # of memory before the steps, beside large blocks that the allocator did not split
 _UNSPLIT_BYTES = 1 << 20  # PyTorch leaves a large block whole if no more than this remains
 
 
@@ -106,6 +107,70 @@ def growth_between(extended: Calls, larger: Calls, is_outside: NDArray[np.bool_]
         for pair in zip(*(column.tolist() for column in (runs[:-1], runs[1:], larger_runs[:-1], larger_runs[1:]))):
             growth |= _growth_of_run(extended, larger, pair, bool(is_outside[pair[0]]), further, is_last)
     return growth
+
+
+def growth_of_setup(
+    smaller: Calls, is_outside: NDArray[np.bool_], larger: Calls, is_outside_larger: NDArray[np.bool_], further: float
+) -> tuple[Growth, int]:
+    """For calls of the larger capture before its steps, by what factor blocks of all layers together grow.
+
+    Such blocks are flat buffers of parameters and gradients. Also by how many bytes those that last are larger than in
+    the smaller capture. ``is_outside``: which calls belong to no layer; see `growth_between`.
+    """
+    blocks, larger_blocks = _setup_blocks(smaller, is_outside), _setup_blocks(larger, is_outside_larger)
+    if [_operator(smaller, call) for call in blocks] != [_operator(larger, call) for call in larger_blocks]:
+        return {}, 0
+    growth, grown_bytes, lasting_blocks = {}, 0, _lasting_blocks(larger.trace)
+    for block, larger_block in zip(blocks, larger_blocks):
+        before = smaller.quantities(block, block + 1)[BYTES]
+        after = larger.quantities(larger_block, larger_block + 1)[BYTES]
+        if _grows(BYTES, before, after):
+            growth[larger_block] = {BYTES: 1 + further * (after - before) / after}
+            grown_bytes += after - before if int(larger.entries[larger_block]) in lasting_blocks else 0
+    return growth, grown_bytes
+
+
+def check_setup(extended: Trace, grown_bytes: int, larger: Trace) -> None:
+    """Check that blocks made before the steps of the smaller capture, extended and grown, are those of the larger.
+
+    Those count that are live after the last step, as parameters and flat buffers.
+
+    Raises:
+        InputError: it is not.
+    """
+    blocks, larger_blocks = _lasting_blocks(extended), _lasting_blocks(larger)
+    extended_bytes, larger_bytes = sum(blocks.values()) + grown_bytes, sum(larger_blocks.values())
+    unsplit_bytes = _UNSPLIT_BYTES * sum(value > _UNSPLIT_BYTES for value in larger_blocks.values())
+    if abs(extended_bytes - larger_bytes) > _UNEQUAL_SHARE * larger_bytes + unsplit_bytes:
+        raise InputError(
+            f"before its steps the larger capture makes {larger_bytes / 2**30:.2f} GiB that last, and layers alike "
+            f"would make {extended_bytes / 2**30:.2f} GiB; capture the whole model"
+        )
+
+
+def _lasting_blocks(trace: Trace) -> dict[int, int]:
+    """Bytes by entry of blocks made before the steps that are live after the last one."""
+    end, begin = max((step.stop for step in trace.steps()), default=len(trace)), trace.manifest.step.begin
+    kinds, blocks, values = (trace.columns[name][:end] for name in ("kind", "object", "value"))
+    entries: dict[int, int] = {}
+    for entry in np.flatnonzero((kinds == Kind.ALLOC) | (kinds == Kind.FREE)).tolist():
+        entries.pop(int(blocks[entry]), None)
+        if kinds[entry] == Kind.ALLOC and entry < begin:
+            entries[int(blocks[entry])] = entry
+    return {entry: int(values[entry]) for entry in entries.values()}
+
+
+def _setup_blocks(calls: Calls, is_outside: NDArray[np.bool_]) -> list[int]:
+    """Calls before the steps that allocate large blocks."""
+    columns, entries = calls.trace.columns, calls.entries
+    is_block = (columns["kind"][entries] == Kind.ALLOC) & (columns["value"][entries].astype(np.int64) > _UNSPLIT_BYTES)
+    is_early = entries < calls.trace.manifest.step.begin
+    return [int(call) for call in np.flatnonzero(is_block & is_early & is_outside)]
+
+
+def _operator(calls: Calls, call: int) -> str:
+    index = int(calls.trace.columns["operator"][calls.entries[call]])
+    return calls.trace.operators[index] if index >= 0 else ""
 
 
 def _growth_of_run(

@@ -36,13 +36,20 @@ class Regions:
         return region, repetition, position
 
 
-def find_regions(trace: Trace, calls: Ints, scopes: Names, operators: Names, num_layers: int) -> Regions:
-    """The regions of ``calls``, longest first and without overlap, in ascending order."""
+def find_regions(
+    trace: Trace, calls: Ints, scopes: Names, operators: Names, num_layers: int, further: int = 0
+) -> Regions:
+    """The regions of ``calls``, longest first and without overlap, in ascending order.
+
+    ``further``: repetitions of what names no layer that there may be for other modules, as waits for the buckets of
+    gradients of the embedding and the output layer.
+    """
     contents, layers, sizes = _contents(trace, calls, scopes, operators)
+    is_work = trace.columns["kind"][calls] == Kind.WORK
     candidates: list[tuple[int, int, int, int]] = []  # begin, period, repetitions, step of the layer's number
     _, sized = np.unique(np.stack([contents, sizes]), axis=1, return_inverse=True)
     for period in _candidate_periods(sized.reshape(-1)):
-        candidates += _repetitions(contents, layers, sizes, int(period), num_layers)
+        candidates += _repetitions(contents, layers, sizes, int(period), num_layers, further, is_work)
     is_taken = np.zeros(len(calls), np.bool_)
     regions = []
     for begin, period, count, step in sorted(candidates, key=lambda region: (-region[1] * region[2], region[1])):
@@ -80,9 +87,12 @@ def _candidate_periods(contents: Ints) -> Ints:
 
 
 def _repetitions(
-    contents: Ints, layers: Ints, sizes: Ints, period: int, num_layers: int
+    contents: Ints, layers: Ints, sizes: Ints, period: int, num_layers: int, further: int, is_work: NDArray[np.bool_]
 ) -> list[tuple[int, int, int, int]]:
-    """Runs in which each call is as the one a period later, in the next layer or the one before, or without one."""
+    """Runs in which each call is as the one a period later, in the next layer or the one before, or without one.
+
+    With ``further``, launches alone are no parts of layers but of lists of tensors, whose lengths follow other laws.
+    """
     if period >= len(contents):
         return []
     difference = np.abs(sizes[period:] - sizes[:-period])
@@ -97,7 +107,9 @@ def _repetitions(
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
             count = (end - begin) // period + 1
             has_layer = bool((layers[begin : end + period] >= 0).any())
-            least = 2 if step else num_layers  # fewer may be equal parts of one layer
-            if least <= count <= num_layers and has_layer == bool(step):
+            least = 2 if step else num_layers - bool(further)  # fewer may be equal parts of one layer
+            largest = num_layers if step else num_layers + further
+            is_list = not step and bool(further) and bool(is_work[begin : end + period].all())
+            if least <= count <= largest and has_layer == bool(step) and not is_list:
                 regions.append((begin, period, count, step))
     return regions

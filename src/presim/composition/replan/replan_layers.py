@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from presim.composition.replan.allocator_pools import pools_of
 from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.layer_extension import LayerExtension
-from presim.composition.replan.layer_growth import Calls, Growth, growth_between, growth_with_parameters, with_growth
+from presim.composition.replan.layer_growth import (
+    Calls,
+    Growth,
+    check_setup,
+    growth_between,
+    growth_of_setup,
+    growth_with_parameters,
+    with_growth,
+)
 from presim.composition.replan.layer_names import layer_list, names_of
 from presim.composition.replan.parameter_bytes import parameter_bytes
 from presim.composition.replan.replayed_memory import with_replayed_memory
@@ -25,6 +33,7 @@ from presim.errors import InputError
 from presim.trace.schema import Manifest, Trace
 
 Ints = NDArray[np.int64]
+_OTHER_MODULES = 3  # embedding, last norm and output layer
 _FEWEST = 5  # fewer may be equal parts of one layer, as the products of an attention
 
 
@@ -82,19 +91,41 @@ def _number_of_layers(traces: Sequence[Trace]) -> int:
 
 
 def _confirmed(trace: Trace, larger: Trace, num_layers: int, largest: int, layers: int) -> Trace:
-    """The larger trace, extended to ``layers``, if the smaller one extended to its size is the same."""
-    smaller = LayerExtension(trace, num_layers, largest - num_layers)
+    """The larger trace, extended to ``layers``, if the smaller one extended to its size is the same.
+
+    Calls that name no layer are taken as one part of each layer; where that is not the law, as such parts of a few
+    other modules, too.
+    """
+    try:
+        return _confirmed_with(trace, larger, (num_layers, largest, layers), 0)
+    except InputError as refusal:
+        try:
+            return _confirmed_with(trace, larger, (num_layers, largest, layers), _OTHER_MODULES)
+        except InputError:
+            raise refusal from None
+
+
+def _confirmed_with(trace: Trace, larger: Trace, numbers: tuple[int, int, int], further: int) -> Trace:
+    """``numbers``: of layers in both traces and to extend to; ``further``: see `find_regions`."""
+    num_layers, largest, layers = numbers
+    smaller = LayerExtension(trace, num_layers, largest - num_layers, further)
     extended, positions = smaller.extended()
     extended = smaller.renamed(extended)
     extended = dataclasses.replace(extended, manifest=_manifest(trace.manifest, positions, {}))
     calls = smaller.position_of_call
     path, _ = layer_list(extended)
     compared = Calls(extended, calls, names_of(extended.scopes, path), names_of(extended.operators, path))
-    extension = LayerExtension(larger, largest, layers - largest)
-    further = (layers - largest) / (largest - num_layers)
-    growth = growth_between(compared, extension.calls, smaller.is_outside, further)
+    extension = LayerExtension(larger, largest, layers - largest, further)
+    growth_ratio = (layers - largest) / (largest - num_layers)
+    growth = growth_between(compared, extension.calls, smaller.is_outside, growth_ratio)
+    is_outside = [part.layout.region < 0 for part in (smaller, extension)]
+    setup_growth, grown_bytes = growth_of_setup(
+        smaller.calls, is_outside[0], extension.calls, is_outside[1], growth_ratio
+    )
+    check_setup(extended, grown_bytes, larger)
+    growth = {**growth, **setup_growth}
     model = {
-        name: number + round(further * (number - trace.manifest.model.get(name, number)))
+        name: number + round(growth_ratio * (number - trace.manifest.model.get(name, number)))
         for name, number in larger.manifest.model.items()
     }
     return _completed(extension, growth, model)

@@ -78,7 +78,11 @@ def test_arguments_reach_the_framework() -> None:
 
 def test_a_configuration_of_deepspeed_s_is_taken_as_it_is_but_for_the_plan_s_sizes(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    settings = {"train_batch_size": "auto", "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 2}}
+    settings = {
+        "train_batch_size": "auto",
+        "gradient_accumulation_steps": 3,
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+    }
     file.write_text(json.dumps({**settings, "wall_clock_breakdown": True}))
     merged = json.loads(run_of("deepspeed", str(file), data_style="zero1").files["ds_config.json"])
     assert (merged["gradient_accumulation_steps"], merged["train_batch_size"]) == (1, 64)

@@ -90,3 +90,14 @@ def test_adapters_have_recipes_of_their_own() -> None:
     other_recipe = recipe_for(config, "h100-sxm", "fp8-current", plan, 8)
     assert other_recipe is not None
     assert not other_recipe.adapters
+
+
+def test_parameters_are_gathered_beside_the_update_under_virtual_stages_only() -> None:
+    """Megatron updates the first chunk of a rank alone for it, and has none with one stage on a rank."""
+    field = "comm_overlap.overlap_param_gather_with_optimizer_step=true"
+    recipes = [recipe for recipe in table().recipes if recipe.settings.get(field.partition("=")[0])]
+    assert recipes
+    for recipe in recipes:
+        virtual = Plan(sequence=4096, pipeline=4, virtual=4)
+        assert field in recipe.settings_beside(virtual, (), ())
+        assert field not in recipe.settings_beside(Plan(sequence=4096), (), ())

@@ -102,6 +102,8 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     ("arguments", "without", "words"),
     [
         (" --use-megatron-fsdp", "", "Megatron-FSDP"),
+        (" --vision-model-type clip", "", "a vision encoder"),
+        (" --zero-stage 2", "", "DeepSpeed within Megatron"),
         (" --tp-com-overlap", "", "did you mean --tp-comm-overlap"),
         ("", "--vocab-size 50000", "does not say its vocabulary"),
         ("", "--bf16", "neither --bf16 nor --fp16"),
@@ -148,9 +150,134 @@ def test_a_named_model_has_the_sizes_of_the_launch(tmp_path: Path) -> None:
         _read(tmp_path, model=str(tmp_path / "config.json"))
 
 
-def test_other_files_are_refused_with_what_reads_them(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--framework deepspeed --framework-args"):
-        read_launch(f"{tmp_path}/ds_config.json")
+def test_scripts_that_launch_no_trainer_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("echo nothing\n")
-    with pytest.raises(InputError, match="launches no program"):
+    with pytest.raises(InputError, match="launches no trainer that presim reads"):
         read_launch(f"{tmp_path}/run.sh")
+    (tmp_path / "own.sh").write_text("torchrun --nproc_per_node 8 own.py --lr 3 --size 5 --depth 3 --width 9\n")
+    with pytest.raises(InputError, match=r"own\.sh launches own\.py, whose arguments are of no trainer"):
+        read_launch(f"{tmp_path}/own.sh")
+
+
+_MLPERF = """source $(dirname ${BASH_SOURCE[0]})/config_common.sh
+export MINIBS=6
+export TENSOR_MODEL_PARALLEL=2
+export PIPELINE_MODEL_PARALLEL=%s
+export INTERLEAVED_PIPELINE=%s
+export CONTEXT_PARALLEL=2
+export MICRO_BATCH_SIZE=2
+export DGXNNODES=4
+export DGXNGPU=8
+"""
+
+
+def test_variables_of_an_mlperf_submission(tmp_path: Path) -> None:
+    """Files that are sourced by a program's output are looked for beside the script."""
+    (tmp_path / "config_common.sh").write_text(
+        "export MODEL_SIZE='405b'\nexport FP8=True FP8_RECIPE=tensorwise\nexport MCORE_CUDA_GRAPH=1\n"
+        "export TP_COMM_OVERLAP=False ASYM_PP_LOSS=True\n"
+    )
+    (tmp_path / "config_x.sh").write_text(_MLPERF % (4, 3))
+    launched = read_launch(f"{tmp_path}/config_x.sh")
+    assert (launched.model, launched.precision, launched.nodes) == ("llama3-405b", "fp8-current", 4)
+    assert launched.fields == {
+        "sequence": 8192, "micro_batch": 2, "tensor": 2, "pipeline": 4, "virtual": 3, "context": 2,
+        "context_style": "ring", "sequence_parallel": True, "data_style": "zero1", "overlap": True,
+    }  # fmt: skip
+    assert launched.fields_on(32) == {"global_batch": 12}  # two data-parallel ranks of six samples
+    assert {"model.tp_comm_overlap=false", "model.account_for_loss_in_pipeline_split=true"} == set(launched.overrides)
+    assert "left out: MCORE_CUDA_GRAPH." in launched.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("common", "words"),
+    [
+        ("", "no MODEL_SIZE, and its path names no benchmark"),
+        ("export MODEL_SIZE=8b OVERWRITTEN_NUM_LAYERS=16", "OVERWRITTEN_NUM_LAYERS = 16"),
+        ("export MODEL_SIZE=8b FP8=1 FP8_RECIPE=secret", "FP8_RECIPE secret"),
+    ],
+)
+def test_variables_that_say_too_little(tmp_path: Path, common: str, words: str) -> None:
+    (tmp_path / "config_common.sh").write_text(common + "\n")
+    (tmp_path / "config_x.sh").write_text(_MLPERF % (1, "null"))
+    with pytest.raises(InputError, match=words):
+        read_launch(f"{tmp_path}/config_x.sh")
+
+
+def test_an_mlperf_launch_without_a_pipeline_has_no_virtual_stages(tmp_path: Path) -> None:
+    (tmp_path / "llama2_70b_lora").mkdir()
+    (tmp_path / "llama2_70b_lora" / "config_x.sh").write_text(_MLPERF % (1, "null"))
+    launched = read_launch(f"{tmp_path}/llama2_70b_lora/config_x.sh")
+    assert (launched.model, launched.fields["virtual"]) == ("llama2-70b", 1)
+    assert "peft=lora" in launched.overrides
+
+
+_NEMO = """trainer:
+  num_nodes: 4
+  devices: 8
+  precision: bf16-mixed
+model:
+  micro_batch_size: 2
+  global_batch_size: 64
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+  virtual_pipeline_model_parallel_size: 4
+  encoder_seq_length: 4096
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: %s
+  num_attention_heads: 32
+  num_query_groups: 8
+  hidden_dropout: 0.0
+  attention_dropout: 0.0
+  normalization: rmsnorm
+  bias: false
+  activation: fast-swiglu
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  sequence_parallel: true
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: block
+  activations_checkpoint_num_layers: 3
+  some_knob: 5
+  optim:
+    name: distributed_fused_adam
+    overlap_grad_sync: true
+"""
+
+
+def test_a_file_of_nemo_is_arguments_of_megatron(tmp_path: Path) -> None:
+    """What NeMo leaves off unless set (fused RoPE and weight gradients, overlaps) is off."""
+    (tmp_path / "llama.yaml").write_text(_NEMO % 14336)
+    launched = read_launch(f"{tmp_path}/llama.yaml model.tensor_model_parallel_size=4", "llama3-8b")
+    assert launched.fields == {
+        "sequence": 4096, "micro_batch": 2, "global_batch": 64, "tensor": 4, "pipeline": 2, "virtual": 4,
+        "sequence_parallel": True, "data_style": "zero1", "overlap": True,
+    }  # fmt: skip
+    assert {
+        "model.apply_rope_fusion=false", "model.gradient_accumulation_fusion=false", "model.tp_comm_overlap=false",
+        "ddp.overlap_param_gather=false", "model.recompute_method=block", "model.recompute_num_layers=3",
+    } <= set(launched.overrides)  # fmt: skip
+    assert (launched.framework, launched.precision, launched.nodes, launched.gpus_per_node) == (
+        "megatron",
+        "bf16",
+        4,
+        8,
+    )
+    assert launched.notes[-1].endswith("left out: model.some_knob.")
+    with pytest.raises(InputError, match="llama3-8b has hidden_size = 4096, and the launch 2048"):
+        read_launch(f"{tmp_path}/llama.yaml model.hidden_size=2048", "llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("size", "added", "words"),
+    [
+        ("${multiply:4, ${.hidden_size}}", "", "ffn_hidden_size of llama.yaml is .*, computed from other fields"),
+        ("14336", "    x: 1\n  activation: reglu\n", "the activation reglu"),
+        ("14336", "  peft:\n    peft_scheme: lora\n", "trains adapters \\(lora\\)"),
+    ],
+)
+def test_files_of_nemo_that_are_refused(tmp_path: Path, size: str, added: str, words: str) -> None:
+    (tmp_path / "llama.yaml").write_text(_NEMO % size + added)
+    with pytest.raises(InputError, match=words):
+        read_launch(f"{tmp_path}/llama.yaml")
