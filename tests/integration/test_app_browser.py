@@ -9,6 +9,7 @@ import itertools
 import shlex
 import shutil
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,7 @@ from presim.system.localhost import listening_socket
 from presim.units import seconds
 from support import layout
 from support.chromium import PROGRAM, Browser, started
+from support.long_cases import marked
 
 pytestmark = [
     pytest.mark.slow,
@@ -161,6 +163,20 @@ def test_figures_are_those_of_the_files(address: str, browser: Browser, folder: 
     assert browser.value("document.querySelector('.copied pre').textContent") == (
         f"presim {RESULTS['compose-1']} --json compose-1.json"
     )
+
+
+def test_the_report_has_the_drawings_of_the_timelines_and_names_its_command(address: str) -> None:
+    """A composed result is composed again for them; that of a load has its run over time in itself."""
+    command = {name: f"<code>presim {words} --json {name}.json</code>" for name, words in RESULTS.items()}
+    for name, drawings in (
+        ("compose-1", ("Roofline", "Network", "Load of links")),
+        ("serve-1", ("Requests over time",)),
+    ):
+        url = f"{address.partition('/?')[0]}/api/results/{name}/page?token={TOKEN}"
+        with urllib.request.urlopen(url) as answer:
+            page = answer.read().decode()
+        assert all(f"<h2>{drawing}" in page for drawing in drawings)
+        assert command[name] in page
 
 
 def test_a_comparison_has_the_difference_of_the_files(address: str, browser: Browser, folder: Path) -> None:
@@ -313,18 +329,6 @@ def test_a_plan_of_a_search_opens_as_a_question(address: str, browser: Browser) 
     browser.wait(ready("summary"))
 
 
-@pytest.mark.parametrize("question", ["serve", "training"])
-def test_other_questions_reach_their_result(address: str, browser: Browser, question: str) -> None:
-    browser.open(f"{address}ask/{question}", "light", ready("ask"))
-    if question == "training":
-        set_field(browser, "field-job", "compose-1.json")
-    else:
-        set_field(browser, "field-requests", "60")
-    browser.value("document.querySelector('button[type=submit]').click()")
-    browser.wait("!!document.querySelector('.cards')")
-    assert browser.value("document.querySelectorAll('.cards > div').length") >= 4
-
-
 # Each question: what stands in the folder before (words of the command line), and the fields that are set.
 WALKS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "compose": ((), {"sequence": "1024"}),
@@ -342,8 +346,7 @@ def test_every_question_has_its_walk() -> None:
     assert WALKS.keys() == {question.name for question in QUESTIONS}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("question", WALKS)
+@pytest.mark.parametrize("question", marked(WALKS, long=("compose", "search", "deploy", "rl", "import")))
 def test_a_walk_from_an_empty_project_to_the_same_bytes_on_the_command_line(
     question: str, browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

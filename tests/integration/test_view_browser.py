@@ -15,12 +15,11 @@ from typing import Literal
 import pytest
 import uvicorn
 
-from presim.app.view.network import network
 from presim.app.view.opened import Opened
 from presim.app.view.panes import Shown
-from presim.app.view.pipeline import pipeline
 from presim.app.view.server import application
 from presim.evaluation.evaluate_traces import evaluate
+from presim.evaluation.figures import link_loads, stage_passes
 from presim.hardware.cluster_choice import choose_cluster
 from presim.system.localhost import listening_socket
 from presim.trace.job import Job
@@ -89,23 +88,23 @@ def ready(pane: str) -> str:
 def test_the_pipeline_has_a_block_for_every_pass(address: tuple[str, Shown], browser: Browser) -> None:
     """At its share of the step, and with its number."""
     browser.open(f"{address[0]}?show=1#pipeline", "light", ready("pipeline"))
-    data = pipeline(two_stages())
-    span = data["to"] - data["from"]
+    data = stage_passes(two_stages().evaluation)
+    span = data.to_ns - data.from_ns
     blocks = browser.value(
         "[...document.querySelectorAll('.passes span')].map(one => [one.style.left, one.style.width, one.title])"
     )
-    passes = [entry for row in data["ranks"] for entry in row["passes"]]
+    passes = [entry for row in data.ranks for entry in row.passes]
     assert len(blocks) == len(passes) > 0
     for (left, width, title), (start, end, kind, number) in zip(blocks, passes):
-        assert float(left.rstrip("%")) == pytest.approx(100 * (start - data["from"]) / span, abs=0.01)
+        assert float(left.rstrip("%")) == pytest.approx(100 * (start - data.from_ns) / span, abs=0.01)
         assert float(width.rstrip("%")) == pytest.approx(100 * (end - start) / span, abs=0.01)
-        assert title.startswith(f"{data['kinds'][kind]} {number}: ")
+        assert title.startswith(f"{data.kinds[kind]} {number}: ")
 
 
 def test_links_have_the_load_of_the_moment(address: tuple[str, Shown], browser: Browser) -> None:
     """The title of each link says its load, also after the slider has moved."""
     browser.open(f"{address[0]}#network", "light", ready("network"))
-    links = network(address[1])["links"]
+    links = link_loads(address[1].evaluation).links
     titles = "[...document.querySelectorAll('.network path title')].map(title => title.textContent)"
     for key in ("Home", "End"):
         browser.value("document.getElementById('moment').focus()")

@@ -106,6 +106,7 @@ MAY_IMPORT = {
         "presim.composition.models",
         "presim.composition.graph.take",
         "presim.result.serving",  # what its answer is
+        *(f"presim.report.{part}" for part in ("bars", "blocks", "drawings", "sections")),  # of its pages
     },
     # Steps of reinforcement learning: of serving and training together.
     "post_training": {
@@ -163,7 +164,7 @@ MAY_IMPORT = {
             f"presim.{part}"
             for part in ("trace", "hardware", "composition", "serving.model_lookup", "result", "planner")
         ),
-        *(f"presim.{part}" for part in ("report", "cli", "evaluation.options", "verbs.simulate")),
+        *(f"presim.{part}" for part in ("report", "cli", "evaluation", "verbs.simulate")),
         "presim.verbs.prepare",
         "presim.post_training.rl_answer",
         "presim.studies.saved_jobs",

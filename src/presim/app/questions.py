@@ -109,7 +109,7 @@ QUESTIONS = (
             ("tensor", "1,2,4"),
             ("micro_batch", "1,2"),
         ),
-        omitted=("csv_file", "html_file", "folder", "study", "ray", "confirm", "framework", "space"),
+        omitted=("csv_file", "html", "folder", "study", "ray", "confirm", "framework", "space"),
         needs=("gpu", "sequence"),
         hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
@@ -124,7 +124,7 @@ QUESTIONS = (
             ("Goal", ("slo",)),
         ),
         (("model", "llama3-8b"), ("gpus", "h100-sxm"), ("max_gpus", "4"), ("slo", "ttft:1000 tpot:50")),
-        omitted=("out", "folder"),
+        omitted=("csv_file", "html", "folder"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
     FormQuestion(

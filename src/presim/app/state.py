@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,13 @@ from presim.app.view.opened import Pane
 from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
-from presim.report import comparison
+from presim.evaluation.figures import step_figures
+from presim.report import comparison, html
 from presim.report.blocks import Block, blocks
 from presim.studies.saved_jobs import compare_jobs
 from presim.studies.saved_results.read_result import SavedResult, read
 from presim.studies.saved_results.show_result import page
+from presim.system import command_line
 from presim.system.files import write_file
 
 
@@ -160,8 +163,13 @@ class AppState:
         return blocks(comparison.render(msgspec.structs.replace(compared, results=results, differences=changes)))
 
     def page(self, name: str) -> str:
-        """A result as a self-contained HTML page."""
-        return page(self._read(name))
+        """A result as a self-contained HTML page; of a composed one with pipeline, network and roofline."""
+        result, origin = self._read(name), self.project.origin(name)
+        with command_line.running(origin.command):
+            if has_timelines(origin):
+                with contextlib.suppress(InputError):  # it cannot be composed again: the result's own page
+                    return html.render(result.content, step_figures(self.timelines.evaluation(name)))
+            return page(result)
 
     def remove(self, name: str) -> None:
         """Delete a result that no job is writing, and forget its job."""

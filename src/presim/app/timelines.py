@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from presim.app.view.panes import Shown
 from presim.app.view.server import application, refusal
 from presim.app.what_if import last_sentence
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
 from presim.studies.saved_results.read_result import read
 from presim.system.files.scratch import temporary_folder
@@ -27,12 +29,21 @@ PREFIX = "/view"
 _MOST_OPEN = 4  # jobs whose timelines are in memory
 
 
+@dataclasses.dataclass(frozen=True)
+class _OpenJob:
+    """A job in memory."""
+
+    written_ns: int  # when its file was written
+    shown: Shown
+    viewer: Starlette
+
+
 class Timelines:
     """An ASGI application: `presim view` of each saved job, below its name. A job is simulated when it is opened."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._open: dict[str, tuple[int, Starlette]] = {}  # by name, with the time at which the job was written
+        self._open: dict[str, _OpenJob] = {}  # by name
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -49,7 +60,18 @@ class Timelines:
             return
         await viewer({**scope, "root_path": f"{PREFIX}/{name}"}, receive, send)
 
+    def evaluation(self, name: str) -> Evaluation:
+        """The simulation of a saved job or a composed result.
+
+        Raises:
+            InputError: there is no such job, or it cannot be composed again.
+        """
+        return self._opened(name).shown.evaluation
+
     def _viewer(self, name: str) -> Starlette:
+        return self._opened(name).viewer
+
+    def _opened(self, name: str) -> _OpenJob:
         path = self._project.path(name, "") / JOB_FILE
         is_saved = path.is_file()
         if not is_saved:
@@ -58,15 +80,15 @@ class Timelines:
             raise InputError(f"there is no saved job and no result {name} in {self._project.folder}")
         written_ns = path.stat().st_mtime_ns
         with self._lock:
-            if name not in self._open or self._open[name][0] != written_ns:
+            if name not in self._open or self._open[name].written_ns != written_ns:
                 if is_saved:
                     shown = Shown(name, evaluate_saved(path.parent, EvaluationOptions()))
                 else:
                     shown = _composed_again(self._project, name)
                 while len(self._open) >= _MOST_OPEN:
                     self._open.pop(next(iter(self._open)))
-                self._open[name] = (written_ns, application([shown]))
-            return self._open[name][1]
+                self._open[name] = _OpenJob(written_ns, shown, application([shown]))
+            return self._open[name]
 
 
 def has_timelines(origin: ResultOrigin) -> bool:

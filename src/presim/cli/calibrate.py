@@ -25,17 +25,31 @@ def command() -> None:
 
 @command.command("serving")
 @click.argument("model")
-@click.option("--from", "result", type=click.Path(path_type=Path), required=True, help="JSON of vllm bench serve.")
+@click.option(
+    "--from",
+    "result",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="JSON of vllm bench serve.",
+)
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, or a TOML file.")
 @add_options(ENGINE, ENGINES_TOGETHER)
 @PRICES
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("overheads.json"), show_default=True, help="Result."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("overheads.json"),
+    show_default=True,
+    metavar="FILE",
+    help="Result, for --overheads.",
 )
+@report_options
 def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
     from presim.cost.estimators import notes
     from presim.hardware.cluster_choice import choose_cluster
+    from presim.report.rendering import json_text
     from presim.serving import calibrate
     from presim.serving.model_lookup import find
     from presim.serving.serving_options import EngineOptions, EnginesOptions
@@ -44,6 +58,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     from presim.system.files import check_writable
     from presim.verbs.serve import engines_of, plan_of, prefill_plan_of
 
+    delivery = Report.pop_from(options)
     check_writable(out)
     shape = find(model)
     plan = plan_of(pop_options(EngineOptions, options), shape, choose_cluster(gpu=gpu, world_size=1).gpu)
@@ -58,7 +73,8 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
         calibration = calibrate.calibrate(deployment, calibrate.read_result(result))
     remarks = list(notes(deployment.engine.cluster.gpu, deployment.engine.prices))
     calibrate.write(calibration, out, remarks)
-    click.echo(calibrate.text(calibrate.document(calibration, out, remarks)))
+    content = calibrate.document(calibration, out, remarks)
+    delivery.deliver("serving-calibration", content, json_text(content))
 
 
 @command.command("job")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 
@@ -23,9 +24,9 @@ _NOTHING = "nothing is compared, because fewer than two results were there"
     metavar="OPTIONS",
     help="Also simulate A with other options of `presim simulate`, quoted: --with '--gpu b200'; repeatable.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the comparison as JSON; - is standard output.")
-@click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@json_option
+@html_option
+@quiet_option
 def command(
     jobs: tuple[str, ...], variants: tuple[str, ...], json_file: str | None, html: str | None, quiet: bool
 ) -> None:

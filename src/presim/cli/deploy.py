@@ -9,6 +9,7 @@ import click
 
 from presim.cli.numbers import number
 from presim.cli.options import PRICES
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
 from presim.units import quantities
@@ -67,14 +68,17 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 @click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`.")
 @PRICES
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the simulated plans as CSV.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with charts.")
+@json_option
+@click.option(
+    "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the simulated plans as CSV."
+)
+@html_option
 @click.option(
     "--write",
     "--out",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     help="Folder for the files that start, measure and explain the best.",
 )
 @click.option(
@@ -82,7 +86,7 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
     type=click.Choice(("vllm", "sglang", "dynamo")),
     help="Router before several engines in these files; default: the engine's own.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@quiet_option
 def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
@@ -97,7 +101,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     from presim.system.files import check_folder, check_writable, write_file
     from presim.verbs.deploy import DeploymentQuestion, decide, write_files
 
-    for name in ("json_file", "csv_file", "html_file"):
+    for name in ("json_file", "csv_file", "html"):
         if options[name] is not None and options[name] != "-":
             check_writable(options[name])
     if options["folder"] is not None:
@@ -115,8 +119,8 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
         deliver(deployment_record.encode(decision.document), options["json_file"])
     if options["csv_file"]:
         write_file(options["csv_file"], deployment_record.table(decision.document))
-    if options["html_file"]:
-        write_file(options["html_file"], deployment_page.render(decision.document).encode())
+    if options["html"]:
+        write_file(options["html"], deployment_page.render(decision.document).encode())
     if not options["quiet"] and options["json_file"] != "-":
         click.echo(deployment_record.text(decision.document))
     return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from presim.cli.numbers import number
+from presim.cli.output_files import quiet_option
 from presim.cli.report_options import Report, report_options
 from presim.cli.verb import VerbGroup
 from presim.units import quantities
@@ -37,7 +38,8 @@ command = graph
 @click.argument("model")
 @click.option("--out", metavar="FILE", required=True, help="Where to write the graph; JSON if it ends in .json.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float16", "float32")), default="bfloat16", show_default=True)
-def take_(model: str, out: str, dtype: str) -> None:
+@quiet_option
+def take_(model: str, out: str, dtype: str, quiet: bool) -> None:
     """Trace one training step of MODEL, forward and backward, without weights, memory or a GPU.
 
     MODEL is a folder with Hugging Face's config.json, such a file, a model id in the local cache, or
@@ -54,9 +56,9 @@ def take_(model: str, out: str, dtype: str) -> None:
     blocks = ", ".join(
         f"{segment.count} x {segment.name}" for segment in model_graph.segments if segment.name and not segment.backward
     )
-    click.echo(
-        f"{out}: {model_graph.root}, {model_graph.parameter_count():,} parameters; {blocks or 'no repeated blocks'}"
-    )
+    if not quiet:
+        parameters = f"{model_graph.parameter_count():,} parameters"
+        click.echo(f"{out}: {model_graph.root}, {parameters}; {blocks or 'no repeated blocks'}")
 
 
 @graph.command("show")

@@ -15,7 +15,7 @@ with early_interrupt.EarlyInterrupt():
 
     from presim.cli import progress, streams, surroundings
     from presim.cli.verb import VerbGroup
-    from presim.system import compiled_loops, interrupts
+    from presim.system import command_line, compiled_loops, interrupts
 
 if TYPE_CHECKING:
     from presim.errors import PresimError
@@ -156,8 +156,10 @@ def run(args: list[str] | None = None) -> int:
 
     interrupts.taken()
     try:
-        surroundings.check(sys.argv[1:] if args is None else args)
-        outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
+        words = sys.argv[1:] if args is None else args
+        surroundings.check(words)
+        with command_line.running("" if words[:1] == ["report"] else words):  # another command made the result
+            outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
         if (interrupt := interrupts.taken()) is not None:
             click.echo("presim: interrupted; what was finished is reported as partial", err=True)

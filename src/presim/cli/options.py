@@ -14,6 +14,7 @@ import click
 
 from presim.cli import completion
 from presim.cli.numbers import number
+from presim.cli.output_files import file_name, html_option, json_option, quiet_option
 from presim.errors import ExitCode
 from presim.units import quantities
 
@@ -137,41 +138,13 @@ def engine_options(function: _Function) -> _Function:
     return function
 
 
-_FILE_NAMES = {  # example file names for error messages
-    "--json": "result.json",
-    "--html": "report.html",
-    "--perfetto": "step.pftrace",
-    "--memory-snapshot": "memory.pickle",
-}
-
-
-def file_name(context: click.Context, option: click.Parameter, word: str | None) -> str | None:
-    """The value of an option that writes a file.
-
-    A script or trace right after the option was not meant as its value.
-    """
-    if word is None or word == "-":
-        return word
-    from presim.capture.launchers.launch_command import is_command
-    from presim.errors import InputError
-    from presim.trace.job_store import JOB_FILE
-
-    is_next = word.startswith("-") or word.endswith(".py") or ("=" not in word and is_command(word))
-    if is_next or os.path.isfile(os.path.join(word, JOB_FILE)):
-        name = option.opts[0]
-        printing_hint = f"`{name} - {word} …` prints it, " if name == "--json" else ""
-        saving_hint = f"`{name} {_FILE_NAMES[name]} {word} …` saves it"
-        raise InputError(f"{name} needs the name of an output file before {word}: {printing_hint}{saving_hint}")
-    return word
-
-
 def output_options(function: _Function) -> _Function:
     """``--json --html --perfetto --memory-snapshot --tokens --quiet``: output of the result."""
     named = functools.partial(click.option, metavar="FILE", callback=file_name)
     for option in reversed(
         (
-            named("--json", "json_file", help="Write the result as JSON; - writes to standard output."),
-            named("--html", help="Write the report as one self-contained HTML page."),
+            json_option,
+            html_option,
             named("--perfetto", help="Write the timeline for ui.perfetto.dev."),
             named("--memory-snapshot", help="Write the allocation history for pytorch.org/memory_viz."),
             click.option("--chakra", metavar="DIR", help="Write Chakra execution traces for ASTRA-sim."),
@@ -190,7 +163,7 @@ def output_options(function: _Function) -> _Function:
                 metavar="X",
                 help="With --tokens: price of a GPU hour, in any currency.",
             ),
-            click.option("-q", "--quiet", is_flag=True, help="Print no report."),
+            quiet_option,
         )
     ):
         function = option(function)
@@ -258,9 +231,10 @@ class Outputs:
         if self.kineto:
             self._deliver_kineto(evaluation, self.kineto)
         if self.html:
+            from presim.evaluation.figures import step_figures
             from presim.report import html
 
-            html.write(evaluation.result, self.html)
+            html.write(evaluation.result, self.html, step_figures(evaluation))
         if self.json_file:
             self._deliver_json(evaluation, self.json_file)
         if report and not self.quiet and self.json_file != "-":

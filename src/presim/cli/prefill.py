@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from presim.cli.numbers import number
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
 from presim.errors import ExitCode, InputError
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--work-budget", metavar="TIME", help="Refuse prompts that would take longer to plan, e.g. 2h; default: 10min."
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@json_option
+@html_option
+@quiet_option
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Plan the prefill of prompts of MODEL that ranks split along the sequence.
 

@@ -7,32 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
-
-from presim.cli.options import file_name
+from presim.cli.output_files import html_option, json_option, quiet_option
 
 _NAMES = ("json_file", "html", "quiet")
 
 
 def report_options(function: Any) -> Any:
     """``--json FILE``, ``--html FILE`` and ``-q``; ``--json`` as the last word prints, as ``--json -`` does."""
-    for option in reversed(
-        (
-            click.option(
-                "--json",
-                "json_file",
-                metavar="FILE",
-                is_flag=False,
-                flag_value="-",
-                callback=file_name,
-                help="Write the result as JSON; - is standard output.",
-            ),
-            click.option(
-                "--html", metavar="FILE", callback=file_name, help="Write it as one self-contained HTML page."
-            ),
-            click.option("-q", "--quiet", is_flag=True, help="Print no report."),
-        )
-    ):
+    for option in (quiet_option, html_option, json_option):
         function = option(function)
     return function
 

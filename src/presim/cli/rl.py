@@ -8,6 +8,7 @@ import click
 
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.plan_options import value_option
 from presim.cli.serving_options import ENGINE, add_options, redeclared
 from presim.cli.verb import Verb
@@ -226,7 +227,7 @@ _OTHERS = (
     ),
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
-    click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+    json_option,
     click.option(
         "--write",
         "written",
@@ -234,8 +235,8 @@ _OTHERS = (
         metavar="FRAMEWORK FILE",
         help="Write the job, with --search the fastest, as KEY=VALUE lines of verl or nemo-rl.",
     ),
-    click.option("--html", metavar="FILE", help="Write an HTML page with pools over time."),
-    click.option("-q", "--quiet", is_flag=True, help="Print no report."),
+    html_option,
+    quiet_option,
 )
 
 

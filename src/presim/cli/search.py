@@ -11,6 +11,7 @@ import click
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.plan_options import DTYPES, PRECISIONS, field_of, knob_options
 from presim.cli.progress import progress
 from presim.system import interrupts
@@ -134,11 +135,11 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
 )
 @click.option("--study", metavar="FILE|URL", help="Store finished trials, and resume from them.")
 @engine_options
-@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
+@json_option
 @click.option("--csv", "csv_file", metavar="FILE", help="Write all trials as CSV.")
-@click.option("--html", "html_file", metavar="FILE", help="Write a self-contained HTML page with charts.")
+@html_option
 @click.option("--write", "folder", metavar="DIR", help="Write the best plan, or the launch command with its values.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no table.")
+@quiet_option
 def command(words: tuple[str, ...], **options: Any) -> int:
     """Find the best plan for training MODEL, or the best arguments of a COMMAND.
 
@@ -152,8 +153,8 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     from presim.planner.study import encode
     from presim.system.files import check_writable, write_file
 
-    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
-    for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
+    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html", "folder", "quiet")}
+    for path in (outputs["json_file"], outputs["csv_file"], outputs["html"]):
         if path and path != "-":
             check_writable(path)
     if outputs["folder"]:
@@ -167,10 +168,10 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     is_interrupted = interrupts.is_pending()  # then only what a later call overwrites is written
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_table(answer))
-    if outputs["html_file"]:
+    if outputs["html"]:
         from presim.planner.answer.search_page import render
 
-        write_file(outputs["html_file"], render(answer).encode())
+        write_file(outputs["html"], render(answer).encode())
     if outputs["json_file"] == "-":
         sys.stdout.buffer.write(encode(answer))
     elif outputs["json_file"]:
@@ -205,8 +206,8 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
     settings, fixed = _settings(words, options)
     with progress(outputs["quiet"]) as say:
         answer = search_matrix(models[0], settings, _options(options), fixed, clusters_of(matrix), say)
-    if outputs["html_file"]:
-        write_file(outputs["html_file"], picture(answer).encode())
+    if outputs["html"]:
+        write_file(outputs["html"], picture(answer).encode())
     if outputs["json_file"] == "-":
         sys.stdout.buffer.write(encode(answer))
     elif outputs["json_file"]:

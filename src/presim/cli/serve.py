@@ -9,6 +9,7 @@ import click
 
 from presim.cli import completion
 from presim.cli.numbers import number
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
 from presim.cli.verb import Verb
 from presim.units import quantities
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     "--cluster", metavar="FILE", help="TOML file that describes the cluster; engines share the links of its [network]."
 )
 @add_options(ENGINE, LOAD, FLEET, LIFE)
-@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+@json_option
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
 @click.option("--detail", is_flag=True, help="Show one decode and one prefill step by operator, with their limits.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
-@click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
+@html_option
+@click.option(
+    "--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Write requests and steps for ui.perfetto.dev."
+)
 @click.option("--listen", type=number(quantities.PORT), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
 @click.option(
     "--speed",
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     default="fast",
     help="vllm, sglang: also run that engine's own scheduler, and compare.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@quiet_option
 def command(model: str, **options: Any) -> int:
     """Predict latency, throughput and the largest load within an SLO for engines that serve MODEL.
 
@@ -84,8 +87,10 @@ def command(model: str, **options: Any) -> int:
         _compare_with(prediction, outputs["engine"])
     if outputs["html"]:
         from presim.serving.answer import serving_page
+        from presim.system.files import write_file
 
-        serving_page.write(prediction, outputs["html"], prices)
+        shown = serving_record.result_of(prediction, prices=prices, detailed_steps=outputs["detail"])
+        write_file(outputs["html"], serving_page.render(shown).encode())
     if outputs["perfetto"]:
         from presim.serving.answer import request_trace
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from presim.cli.numbers import number
+from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 from presim.units import quantities
@@ -66,9 +67,9 @@ from presim.units import quantities
 @click.option(
     "--budget", metavar="TIME", help="Refuse --runs whose simulation would take more, e.g. 2h; default: 10min."
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
-@click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@json_option
+@html_option
+@quiet_option
 def command(job: str, json_file: str | None, html: str | None, quiet: bool, budget: str | None, **options: Any) -> None:
     """Predict how long training on a token budget takes, and its cost.
 

@@ -5,7 +5,6 @@ It loads nothing from elsewhere. Charts are SVG, bars are CSS, with a light and 
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,11 @@ from typing import Any
 from presim.report import content
 from presim.report.bars import Bar, Part
 from presim.report.blocks import BarPart, bar_block
+from presim.report.drawings.step_drawings import step_drawings
 from presim.report.rendering import template
 from presim.report.tables import largest_modules
 from presim.result import Result
+from presim.result.step_figures import StepFigures
 from presim.system.files import write_file
 from presim.units import GIB, gib, percent, seconds, three_digits
 
@@ -26,12 +27,12 @@ _HIGHEST_TICK = 0.97  # of the chart, so that its text is inside
 _CHART = (720, 180)  # width and height of a chart's plane
 
 
-def write(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write the page to a file."""
-    write_file(path, render(result).encode())
+def write(result: Result, path: str | os.PathLike[str], figures: StepFigures | None = None) -> None:
+    """Write the page to a file. ``figures``: of the simulated step, which are drawn, too."""
+    write_file(path, render(result, figures).encode())
 
 
-def render(result: Result) -> str:
+def render(result: Result, figures: StepFigures | None = None) -> str:
     """The page."""
     page = template(
         Path(__file__).with_name("page.html.jinja"),
@@ -42,7 +43,8 @@ def render(result: Result) -> str:
         phase_name=content.phase_name,
         phase_share=content.phase_share,
     )
-    return page.render(_shown(result))
+    drawings = step_drawings(figures) if figures is not None and result.step_time_s is not None else []
+    return page.render(**_shown(result), drawings=drawings)
 
 
 def _shown(result: Result) -> dict[str, Any]:
@@ -51,7 +53,6 @@ def _shown(result: Result) -> dict[str, Any]:
     return {
         "result": result,
         "command": result.job.script or "trace",
-        "version": importlib.metadata.version("presim"),
         "where": content.rank_and_cluster(result),
         "failure": content.failure(result),
         "partial": content.PARTIAL if result.partial else "",

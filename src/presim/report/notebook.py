@@ -13,19 +13,11 @@ from typing import Any
 from presim.errors import InputError
 from presim.report import content
 from presim.report.bars import SMALLEST_SHARE, Part
+from presim.report.palette import colours
 from presim.result import Result
 from presim.units import GIB
 
 VEGA_LITE = "https://vega.github.io/schema/vega-lite/v6.json"
-_COLOURS = {
-    "compute": "#2e9e5b",
-    "exposed communication": "#d1495b",
-    "exposed copies": "#e0a526",
-    "waiting for host": "#9b5de5",
-    "idle": "#9aa0a6",
-    "free": "#e4e6e8",
-}
-_OTHERS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#eeca3b", "#ff9da6", "#9d755d", "#bab0ac")
 _ROWS = 12  # operators in a chart
 
 
@@ -94,7 +86,7 @@ def _stacked(parts: Sequence[Part], scale: float, unit: str) -> dict[str, Any]:
             "color": {
                 "field": "part",
                 "type": "nominal",
-                "scale": {"domain": names, "range": [_colour(name, index) for index, name in enumerate(names)]},
+                "scale": {"domain": names, "range": colours(names)},
             },
             "order": {"field": "order", "type": "quantitative"},
         },
@@ -160,14 +152,15 @@ _FIGURES: dict[str, Callable[[Result], dict[str, Any]]] = {
 def _bar(title: str, parts: Sequence[Part]) -> str:
     shown = _shown(parts)
     total = sum(part.size for part in shown) or 1.0
+    coloured = list(zip(shown, colours(part.name for part in shown)))
     stretches = "".join(
         f"<span style='display:inline-block;height:14px;width:{part.size / total:.2%};"
-        f"background:{_colour(part.name, index)}' title='{_safe(part.name)} {_safe(part.figure)}'></span>"
-        for index, part in enumerate(shown)
+        f"background:{colour}' title='{_safe(part.name)} {_safe(part.figure)}'></span>"
+        for part, colour in coloured
     )
     legend = " &nbsp; ".join(
-        f"<span style='color:{_colour(part.name, index)}'>■</span> {_safe(part.name)} <b>{_safe(part.figure)}</b>"
-        for index, part in enumerate(shown)
+        f"<span style='color:{colour}'>■</span> {_safe(part.name)} <b>{_safe(part.figure)}</b>"
+        for part, colour in coloured
     )
     return f"<div>{title}</div><div style='max-width:640px;white-space:nowrap'>{stretches}</div><small>{legend}</small>"
 
@@ -175,10 +168,6 @@ def _bar(title: str, parts: Sequence[Part]) -> str:
 def _shown(parts: Sequence[Part]) -> list[Part]:
     total = sum(part.size for part in parts)
     return [part for part in parts if part.size > total * SMALLEST_SHARE]
-
-
-def _colour(name: str, index: int) -> str:
-    return _COLOURS.get(name, _OTHERS[index % len(_OTHERS)])
 
 
 def _safe(text: object) -> str:

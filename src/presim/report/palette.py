@@ -67,6 +67,7 @@ COLOURS = {
     "kv cache": _INDIGO,
 }
 EMPTY = ("free", "idle", "waiting for rollouts", "waiting for weights")  # drawn as paper with hatching
+EMPTY_COLOUR = "#e4e6e8"  # where there is no hatching
 HATCHED = ("reserved, unused", "communication", "copy", *EMPTY)
 SPARE = tuple(dict.fromkeys(COLOURS.values()))
 _HATCHING = "repeating-linear-gradient(45deg,transparent 0 4px,var(--hatch) 4px 5px)"
@@ -74,12 +75,25 @@ _HATCHING = "repeating-linear-gradient(45deg,transparent 0 4px,var(--hatch) 4px 
 
 def css_classes(names: Iterable[str]) -> list[str]:
     """The CSS classes of the parts of one picture; parts without a colour of their own get those that are left."""
+    return [
+        f"part-{_slug(name)}" if spare is None else f"part-spare-{spare}" for name, spare in _with_spare_colours(names)
+    ]
+
+
+def colours(names: Iterable[str]) -> list[str]:
+    """The same colours as ``#rrggbb``, for pictures without a style sheet; what is empty is light grey."""
+    return [
+        SPARE[spare] if spare is not None else COLOURS.get(name, EMPTY_COLOUR)
+        for name, spare in _with_spare_colours(names)
+    ]
+
+
+def _with_spare_colours(names: Iterable[str]) -> list[tuple[str, int | None]]:
+    """Names in small letters, each with the index of a spare colour where it has none of its own."""
     parts = [name.lower() for name in names]
     used = {COLOURS[name] for name in parts if name in COLOURS}
     spare = iter([index for index, colour in enumerate(SPARE) if colour not in used])
-    return [
-        f"part-{_slug(name)}" if name in COLOURS or name in EMPTY else f"part-spare-{next(spare, 0)}" for name in parts
-    ]
+    return [(name, None if name in COLOURS or name in EMPTY else next(spare, 0)) for name in parts]
 
 
 def _slug(name: str) -> str:

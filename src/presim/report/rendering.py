@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from presim.report import palette
+from presim.system import command_line
 
 _SHARED = Path(__file__).parent  # of what several pages include
 
@@ -28,5 +30,9 @@ def template(path: Path, **filters: Any) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= filters
-    environment.globals["palette"] = palette.stylesheet()
+    environment.globals |= {
+        "palette": palette.stylesheet(),
+        "presim_version": importlib.metadata.version("presim"),
+        "command_line": command_line.current(),
+    }
     return environment.get_template(path.name)

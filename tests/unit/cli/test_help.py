@@ -22,7 +22,6 @@ _WITHOUT_RESULT = {
     "profile": "it writes a table for --prices",
     "fit": "it writes model files",
     "network explain": "it prints a sentence for each decision",
-    "calibrate serving": "its result is --out, which `presim report` shows",
     "validate": "its result is a table, --out, which `presim report` shows",
 }
 
@@ -68,15 +67,30 @@ def test_help_shows_the_common_options_and_help_all_shows_all(verb: str, capsys:
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in _WITHOUT_RESULT])
 def test_a_result_goes_to_json_and_html_files_and_can_be_quiet(verb: str) -> None:
-    flags = flags_of(verb)
+    """By the same words in every verb; ``--json`` without a file prints."""
+    flags, expected = flags_of(verb), flags_of("serve")
     assert flags.keys() >= {"--json", "--html", "--quiet"}
-    assert not flags["--json"].is_flag
-    assert "-q" in flags["--quiet"].opts
+    for flag in ("--json", "--html", "--quiet"):
+        for attribute in ("opts", "metavar", "help", "is_flag", "flag_value"):
+            assert getattr(flags[flag], attribute) == getattr(expected[flag], attribute)
+    assert (flags["--json"].is_flag, flags["--json"].flag_value) == (False, "-")
 
 
 @pytest.mark.parametrize("verb", _WITHOUT_RESULT)
 def test_no_verb_is_excused_for_nothing(verb: str) -> None:
     assert not flags_of(verb).keys() >= {"--json", "--html", "--quiet"}
+
+
+@pytest.mark.parametrize("flag", ["--csv", "--perfetto", "--chakra", "--kineto", "--save", "--plot", "--report"])
+def test_a_file_has_one_metavar_in_all_verbs(flag: str) -> None:
+    assert {flags_of(verb)[flag].metavar for verb in VERBS if flag in flags_of(verb)} in ({"FILE"}, {"DIR"})
+
+
+def test_out_and_write_say_whether_they_are_a_file_or_a_folder() -> None:
+    """`fit` writes either."""
+    metavars = {(verb, flags_of(verb)[flag].metavar) for verb in VERBS for flag in ("--out", "--write")
+                if flag in flags_of(verb)}  # fmt: skip
+    assert {name for verb, name in metavars if verb != "fit"} == {"FILE", "DIR", "FRAMEWORK FILE"}
 
 
 def test_each_heading_is_used() -> None:

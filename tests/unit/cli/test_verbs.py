@@ -192,7 +192,7 @@ def test_options_behind_the_script_are_named_where_no_gpu_is(capsysbinary: pytes
     assert called(capsysbinary, "run", "train.py", "--gpu", "h100-sxm", "--nodes=2", "--lr=1") == (2, "", said)
 
 
-@pytest.mark.parametrize("word", ["train.py", "torchrun", "--gpu", "-m", "/usr/bin/python3"])
+@pytest.mark.parametrize("word", ["train.py", "torchrun", "/usr/bin/python3"])
 @pytest.mark.parametrize("verb", ["run", "simulate"])
 def test_a_file_to_write_does_not_swallow_what_comes_next(
     verb: str, word: str, capsysbinary: pytest.CaptureFixture[bytes]
@@ -210,7 +210,13 @@ def test_a_file_to_write_is_no_saved_trace(saved: Path, capsysbinary: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    "args", [("trace", "{saved}", "--json"), ("hardware", "show", "--json", "-", "h100-sxm"), ("models", "--json")]
+    "args",
+    [
+        ("trace", "{saved}", "--json"),
+        ("hardware", "show", "--json", "-", "h100-sxm"),
+        ("models", "--json"),
+        ("simulate", "--json", "--gpu", "h100-sxm", "{saved}"),
+    ],
 )
 def test_json_without_a_file_is_printed(
     args: tuple[str, ...], saved: Path, capsysbinary: pytest.CaptureFixture[bytes]

@@ -11,6 +11,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.report import notebook
+from presim.report.palette import COLOURS, EMPTY_COLOUR
 from presim.result import Result
 from presim.trace.job import Job
 from support.profiles import simulated
@@ -79,3 +80,11 @@ def test_a_figure_that_is_not_there_is_named(result: Result) -> None:
         result.chart("pie")
     with pytest.raises(InputError, match="has no data on memory; choose another"):
         notebook.chart_spec(result, "memory")
+
+
+def test_a_part_has_the_colour_of_pages(result: Result) -> None:
+    """It was by its position in the list."""
+    scale = notebook.chart_spec(result, "time")["encoding"]["color"]["scale"]
+    for name, colour in zip(scale["domain"], scale["range"], strict=True):
+        assert colour == COLOURS.get(name, EMPTY_COLOUR)
+        assert f"background:{colour}' title='{name} " in result._repr_html_()

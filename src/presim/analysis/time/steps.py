@@ -36,6 +36,11 @@ class Step:
         return self.end_ns - self.start_ns + self.added_wait_ns
 
     @property
+    def span_ns(self) -> tuple[int, int]:
+        """Its window on the device clock."""
+        return self.start_ns, self.end_ns
+
+    @property
     def spans(self) -> tuple[tuple[slice, int], ...]:
         """Its entries, and how often each stretch of them counts."""
         return (

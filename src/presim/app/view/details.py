@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from presim.app.view.panes import Shown, shape_of, tracks_of
+from presim.app.view.panes import Shown, tracks_of
 from presim.app.view.tracks import KINDS, Track
 from presim.errors import InputError
+from presim.evaluation.figures.kernel_roofline import shape_of
 from presim.report.slices import details_of
 from presim.trace.collective import MESSAGES
 from presim.trace.schema import Phase, Trace

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +12,17 @@ import msgspec
 import numpy as np
 
 from presim.analysis.time.energy import power_over_time
-from presim.analysis.time.flops import executed_flops
 from presim.analysis.time.steps import find_steps
 from presim.app.view import result_panes
 from presim.app.view.arrows import Arrows, arrows
 from presim.app.view.tracks import KINDS, Track, tracks
-from presim.cost.analytic.memory_bound_kernels import elementwise_constants
-from presim.cost.roofline import moved_bytes
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation
-from presim.hardware import Gpu
 from presim.report import content
-from presim.trace.schema import Kind, Trace
-from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
+from presim.trace.schema import Kind
+from presim.trace.signatures import Collective
 
-_NUMBER = re.compile(r"\.\d+(?=\.|$)")  # of a layer in the name of a module
 MOST_RANKS = 32  # in one answer
-MEMORY, L2_CACHE = "memory", "L2 cache"  # levels of a GPU's memory
 _POWER_POINTS = 500
 
 
@@ -55,8 +48,7 @@ class Shown:
     @functools.cached_property
     def span_ns(self) -> tuple[int, int]:
         """The steady step of the reported rank."""
-        step = find_steps(self.evaluation.priced.trace, self.evaluation.timeline).steady
-        return step.start_ns, step.end_ns
+        return find_steps(self.evaluation.priced.trace, self.evaluation.timeline).steady.span_ns
 
 
 def summary(shown: Shown) -> dict[str, Any]:
@@ -149,70 +141,3 @@ def power(shown: Shown) -> dict[str, Any]:
         "time_s": ((ends_ns - step.start_ns) / 1e9).tolist(),
         "watts": watts.tolist(),
     }
-
-
-def roofline(shown: Shown) -> dict[str, Any]:
-    """Kernels by arithmetic intensity and FLOP rate, with the device's peak and the bandwidth of its memory levels.
-
-    A kernel's ``level`` is the L2 cache if the bytes that it moves fit there, else the memory. Kernels without
-    arithmetic have no place in the roofline, but a bandwidth.
-    """
-    priced, result, gpu = shown.evaluation.priced, shown.evaluation.result, shown.evaluation.cluster.gpu
-    trace = priced.trace
-    used = Counter(trace.columns["signature"][trace.mask(Kind.WORK)].tolist())
-    points = []
-    for index, times in sorted(used.items()):
-        signature, price = trace.signatures[index], priced.prices[index]
-        size, flops = moved_bytes(signature), executed_flops(signature)
-        if size and price.duration_ns:
-            points.append(
-                {
-                    "name": family(signature),
-                    "shape": shape_of(signature),
-                    "module": _module_of(trace, index),
-                    "intensity": flops / size,
-                    "rate": flops / price.duration_ns * 1e9,
-                    "bytes_per_s": size / price.duration_ns * 1e9,
-                    "seconds": price.duration_ns * times / 1e9,
-                    "bound": price.bound,
-                    "level": L2_CACHE if size <= gpu.l2_bytes else MEMORY,
-                }
-            )
-    levels = [{"name": MEMORY, "bytes_per_s": gpu.memory_bytes_per_s, "origin": "datasheet"}, *_reached(gpu)]
-    return {"points": points, "peak": result.flops.peak_per_s, "levels": levels, "dtype": result.flops.dtype}
-
-
-def _reached(gpu: Gpu) -> list[dict[str, Any]]:
-    """Bandwidths that presim's prices of elementwise kernels reach at most: of memory, and of data in the L2 cache."""
-    constants = elementwise_constants(gpu)
-    reached = gpu.memory_bytes_per_s * constants.efficiency
-    origin = "elementwise kernels reach it"
-    levels = [{"name": MEMORY, "bytes_per_s": reached, "origin": origin}]
-    if gpu.l2_bytes and constants.l2_gain > 1:
-        levels.append({"name": L2_CACHE, "bytes_per_s": reached * constants.l2_gain, "origin": origin})
-    return levels
-
-
-def shape_of(signature: Signature) -> str:
-    """The sizes that tell work of one family apart; empty where bytes alone do.
-
-    >>> shape_of(Gemm(m=4096, n=14336, k=4096, batch=1, dtype="bfloat16"))
-    '4096 x 4096 x 14336'
-    """
-    if isinstance(signature, Gemm):
-        batch = f"{signature.batch} x " if signature.batch > 1 else ""
-        return f"{batch}{signature.m} x {signature.k} x {signature.n}"
-    if isinstance(signature, Attention):
-        heads = f"{signature.heads} heads of {signature.head_dim}"
-        return f"{signature.direction}, {signature.batch} x {signature.q_len} x {signature.kv_len}, {heads}"
-    return ""
-
-
-def _module_of(trace: Trace, signature_index: int) -> str:
-    """The module in which work of a signature is done most often, layers alike; empty: in none."""
-    scopes = trace.columns["scope"][trace.mask(Kind.WORK) & (trace.columns["signature"] == signature_index)]
-    values, counts = np.unique(scopes[scopes >= 0], return_counts=True)
-    by_name: Counter[str] = Counter()
-    for scope, count in zip(values.tolist(), counts.tolist()):
-        by_name[_NUMBER.sub(".*", trace.scopes[scope])] += count
-    return max(by_name, key=lambda name: (by_name[name], name), default="")

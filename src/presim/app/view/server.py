@@ -19,12 +19,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from presim.app.view import blocks, details, panes
-from presim.app.view.network import network
 from presim.app.view.opened import Opened
 from presim.app.view.overview import overview
 from presim.app.view.panes import Shown
-from presim.app.view.pipeline import pipeline
 from presim.errors import InputError
+from presim.evaluation.figures import kernel_roofline, link_loads, stage_passes
 from presim.report.palette import stylesheet
 from presim.system.localhost import HOSTS
 from presim.system.same_origin import PAGE_HEADERS, SameOrigin
@@ -34,14 +33,14 @@ _MOST_PIXELS = 8192
 _MOST_DIGITS, _MOST_LETTERS = 9, 80  # of a number in a path; of a word in an answer
 _LARGEST = 1 << 62  # ns, ranks or pixels: what the arrays of a timeline hold
 _Pane = TypeVar("_Pane")
-_PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
+_PANES: dict[str, Callable[[Shown], Any]] = {
     "summary": panes.summary,
     "memory": panes.memory,
     "communication": panes.communication,
     "power": panes.power,
-    "roofline": panes.roofline,
-    "pipeline": pipeline,
-    "network": network,
+    "roofline": lambda shown: kernel_roofline(shown.evaluation),
+    "pipeline": lambda shown: stage_passes(shown.evaluation),
+    "network": lambda shown: link_loads(shown.evaluation),
 }
 
 
@@ -214,7 +213,7 @@ def refusal(words: str, code: int) -> Response:
     return Response(msgspec.json.encode({"error": words}), code, media_type="application/json")
 
 
-def _json(content: dict[str, Any]) -> Response:
+def _json(content: Any) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 

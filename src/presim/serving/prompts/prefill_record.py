@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from presim.serving.answer import serving_page
+from presim.report.blocks import blocks
+from presim.report.drawings.drawing import Drawing
+from presim.report.sections import page
 from presim.serving.prompts.assign import Found
 from presim.serving.prompts.prefill import NOT_MODELLED, Prefilled
 from presim.serving.prompts.prompt_times import PARTS
@@ -27,7 +29,8 @@ _SAID = {
     "whole": "none",
 }
 _SHOWN = 20  # prompts that the terminal report lists
-_WIDTH, _LEFT, _ROW = 600, 150, 18
+_WIDTH, _LEFT, _ROW = 480, 130, 18
+_COLOURS = ("--part-compute", "--part-exposed-communication", "--part-gradient")  # of parts
 
 
 def document(batches: Sequence[Prefilled], *, refused: Sequence[str] = (), partial: bool = False) -> dict[str, Any]:
@@ -165,43 +168,42 @@ def _over_batches(report: dict[str, Any]) -> Table:
 def render(batches: Sequence[Prefilled], content: dict[str, Any]) -> str:
     """A page: the report of a document, and the time of every rank (of the first batches)."""
     first = batches[0]
-    console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
-    console.print(screen(content))
-    pictures = [
-        (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(split_plan, _longest(batch)))
-        for number, batch in enumerate(batches[:4])
+    drawings = [
+        Drawing(f"Split: {_SAID[name]}", _bars(split_plan, _longest(batch)), f"batch {number}" if number else "")
+        for number, batch in enumerate(batches[:4], 1 if len(batches) > 1 else 0)
         for name, split_plan in batch.policies.items()
     ]
     title = f"Prompts of {first.model.name} on {first.ranks * first.plan.tp} x {first.cluster.gpu.id}"
-    return serving_page.frame(title, console.file.getvalue(), pictures)  # type: ignore[attr-defined]  # a StringIO
+    return page(title, "", [*blocks(screen(content)), *drawings])
 
 
 def _longest(prefilled: Prefilled) -> float:
     return max(split_plan.ns for split_plan in prefilled.policies.values())
 
 
-def _bars(split_plan: Found, longest_ns: float) -> str:
+def _bars(split_plan: Found, longest_ns: float) -> Markup:
     """A bar a rank, on one scale for all plans of a batch, its parts one after another."""
     ranks = len(split_plan.parts_ns)
     height = 28 + _ROW * ranks + 26
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">']
+    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img">']
     for part_index, part in enumerate(PARTS):
-        x = float(_LEFT + 130 * part_index)
-        parts.append(f'<rect class="l{part_index}" x="{x:g}" y="8" width="10" height="10"/>')
+        x = float(_LEFT + 115 * part_index)
+        parts.append(f'<rect style="fill:var({_COLOURS[part_index]})" x="{x:g}" y="8" width="10" height="10"/>')
         parts.append(f'<text x="{x + 14:g}" y="17">{html.escape(part)}</text>')
     scale = (_WIDTH - _LEFT - 10) / longest_ns
     for rank, row in enumerate(split_plan.parts_ns):
         x, y = float(_LEFT), 28 + _ROW * rank
         label = f"rank {rank}: {row.sum() / 1e6:,.1f} ms"
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 12}" text-anchor="end">{label}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 12}" class="end">{label}</text>')
         for part_index, ns in enumerate(row):
             parts.append(
-                f'<rect class="l{part_index}" x="{x:.1f}" y="{y}" width="{ns * scale:.1f}" height="{_ROW - 4}"/>'
+                f'<rect style="fill:var({_COLOURS[part_index]})" x="{x:.1f}" y="{y}" width="{ns * scale:.1f}" '
+                f'height="{_ROW - 4}"/>'
             )
             x += float(ns) * scale
     base = 28 + _ROW * ranks
-    parts.append(f'<path class="axes" d="M{_LEFT} 26V{base}H{_WIDTH - 10}" fill="none"/>')
+    parts.append(f'<path class="grid" d="M{_LEFT} 26V{base}H{_WIDTH - 10}"/>')
     parts.append(f'<text x="{_LEFT}" y="{height - 8}">0</text>')
     end = f"{longest_ns / 1e6:,.1f} ms"
-    parts.append(f'<text x="{_WIDTH - 10}" y="{height - 8}" text-anchor="end">{end}</text></svg>')
-    return "".join(parts)
+    parts.append(f'<text x="{_WIDTH - 10}" y="{height - 8}" class="end">{end}</text></svg>')
+    return Markup("".join(parts))  # of numbers and names of parts

@@ -144,6 +144,7 @@ KINDS = (
         "presim.serving.answer.screen:screen",
         "deployment workload figures",
         struct="presim.result.serving:ServingResult",
+        page="presim.serving.answer.serving_page:render",
     ),
     ResultKind(
         "rl",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 
 from presim.errors import InputError
+from presim.report import sections
 from presim.report.blocks import Block, HeadingBlock, ParagraphBlock, blocks
-from presim.report.rendering import template
 from presim.report.screen import show
 from presim.report.tables import module_memory_table
 from presim.studies.saved_results.read_result import SavedResult
@@ -63,11 +61,8 @@ def page(result: SavedResult) -> str:
         return text
     content = as_blocks(result)
     first = content[0] if content and isinstance(content[0], HeadingBlock) and content[0].level == 1 else None
-    return template(Path(__file__).with_name("page.html.jinja")).render(
-        title=first.name if first else result.path.name,
-        remark=first.caption if first else result.kind.verb,
-        blocks=content[1:] if first else content,
-    )
+    title, remark = (first.name, first.caption) if first else (result.path.name, result.kind.verb)
+    return sections.page(title, remark, content[1:] if first else content)
 
 
 def _is_unnamed(result: SavedResult) -> bool:

@@ -82,8 +82,8 @@ def test_the_verb_writes_everything(tmp_path: Path) -> None:
     assert 0 < said["largest_request_rate_within_slo"] <= said["sustainable_request_rate"]
     assert not said["overloaded"]
     page = files["page.html"].read_text()
-    assert page.count("<svg") == 7
-    assert "prefers-color-scheme:dark" in page
+    assert page.count("<svg") == 4  # batch and queue, KV cache, step time, requests
+    assert "prefers-color-scheme: dark" in page
     assert not re.search('(fill|stroke)[:=]"?#', page.split("</style>")[1])  # colours follow the theme
     assert said["not_modelled"] == []  # of a dense model
     assert files["steps.pftrace"].stat().st_size > 1000

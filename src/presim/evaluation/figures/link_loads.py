@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.app.view.panes import Shown
+from presim.analysis.time.steps import find_steps
 from presim.cost.collectives.fabric_traffic import bytes_on_links, has_too_many_flows
 from presim.cost.collectives.running import concurrent_groups, sent_by_others
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
+from presim.evaluation.evaluate_traces import Evaluation
 from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import KINDS
 from presim.hardware.network.topology import Topology
 from presim.hardware.network.topology_plot import kind_of_vertex, layout
+from presim.result.step_figures import Link, LinkLoads, Vertex
 from presim.trace.collective import Collective
 from presim.trace.schema import Kind
 
@@ -29,40 +31,30 @@ MOST_DRAWN = 512  # GPUs of a drawing
 _PERCENT = 100
 
 
-def network(shown: Shown) -> dict[str, Any]:
+def link_loads(evaluation: Evaluation) -> LinkLoads:
     """Vertices and links with their bandwidth, and the load of links in each of `MOMENTS` equal parts of the step.
 
     A load is the bytes that collectives put on a link over what it can carry. A collective's bytes flow evenly while
-    it runs; the time in which it waits for late ranks is not part of that. ``by_kind``: the busiest link of each kind
-    in percent. ``links``: [vertex, vertex, bytes/s, percent of the busier direction by moment]. Groups that
-    send as simulated ranks do are counted; those of ranks that nobody stands for are not.
+    it runs; the time in which it waits for late ranks is not part of that. Groups that send as simulated ranks do are
+    counted; those of ranks that nobody stands for are not.
     """
-    evaluation = shown.evaluation
     cluster = evaluation.cluster
     if cluster.world_size < 2:
-        return {"sentence": "One GPU has no network."}
+        return LinkLoads("One GPU has no network.")
     if cluster.world_size > MOST_GPUS:
-        return {"sentence": f"Links are loaded up to {MOST_GPUS:,} GPUs; this job has {cluster.world_size:,}."}
+        return LinkLoads(f"Links are loaded up to {MOST_GPUS:,} GPUs; this job has {cluster.world_size:,}.")
     try:
         topology = topology_of(cluster, cluster.network)
     except InputError as error:
-        return {"sentence": f"This network cannot be drawn: {error}"}
-    loads, left_out = _loads(shown, topology)
+        return LinkLoads(f"This network cannot be drawn: {error}")
+    span_ns = find_steps(evaluation.priced.trace, evaluation.timeline).steady.span_ns
+    loads, left_out = _loads(evaluation, topology, span_ns)
     pairs = _pairs(topology)
     names = [_kind_of_pair(topology, pair) for pair in pairs]
     by_pair = np.stack([loads[list(links)].max(axis=0) for links in pairs.values()])
     by_kind = {name: _percent(by_pair[[other == name for other in names]].max(axis=0)) for name in dict.fromkeys(names)}
-    is_described = bool(cluster.network)
-    return {
-        "sentence": "",
-        "from": shown.span_ns[0],
-        "to": shown.span_ns[1],
-        "gpus": cluster.world_size,
-        "is_described": is_described,
-        "left_out": left_out,
-        "by_kind": by_kind,
-        **(_drawing(topology, pairs, by_pair) if cluster.world_size <= MOST_DRAWN else {"vertices": [], "links": []}),
-    }
+    vertices, links = _drawing(topology, pairs, by_pair) if cluster.world_size <= MOST_DRAWN else ([], [])
+    return LinkLoads("", *span_ns, cluster.world_size, bool(cluster.network), left_out, by_kind, vertices, links)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,23 +70,29 @@ class _Part:
         return np.asarray(np.diff(done), np.float64)
 
 
-def _loads(shown: Shown, topology: Topology) -> tuple[Floats, list[str]]:
+def _loads(evaluation: Evaluation, topology: Topology, span_ns: tuple[int, int]) -> tuple[Floats, list[str]]:
     """[link, moment] utilisation, and collectives that are left out."""
-    first, last = shown.span_ns
+    first, last = span_ns
     part = _Part(np.linspace(first, last, MOMENTS + 1))
     sent = np.zeros((topology.links, MOMENTS))
     left_out: list[str] = []
-    for rank, priced in shown.evaluation.ranks.items():
-        _add_rank(shown, topology, part, sent, left_out, rank, priced)
+    for rank, priced in evaluation.ranks.items():
+        _add_rank(evaluation, topology, part, sent, left_out, rank, priced)
     capacity = topology.bandwidth_Bps[:, None] * (last - first) / 1e9 / MOMENTS
     return sent / capacity, sorted(set(left_out))
 
 
 def _add_rank(
-    shown: Shown, topology: Topology, part: _Part, sent: Floats, left_out: list[str], rank: int, priced: PricedTrace
+    evaluation: Evaluation,
+    topology: Topology,
+    part: _Part,
+    sent: Floats,
+    left_out: list[str],
+    rank: int,
+    priced: PricedTrace,
 ) -> None:
     """Add what one simulated rank's collectives put on links, its groups' and their sisters' together."""
-    evaluation, trace = shown.evaluation, priced.trace
+    trace = priced.trace
     entries = np.flatnonzero(trace.mask(Kind.COLLECTIVE))
     signature_of_entry = trace.columns["signature"][entries]
     for index in np.unique(signature_of_entry).tolist():
@@ -149,16 +147,18 @@ def _percent(loads: Floats) -> list[int]:
     return percent
 
 
-def _drawing(topology: Topology, pairs: dict[tuple[int, int], list[int]], by_pair: Floats) -> dict[str, Any]:
+def _drawing(
+    topology: Topology, pairs: dict[tuple[int, int], list[int]], by_pair: Floats
+) -> tuple[list[Vertex], list[Link]]:
     places = layout(topology)
     vertices = [
-        {"name": topology.names[vertex], "kind": kind_of_vertex(topology.names[vertex]), "x": x, "y": y}
+        Vertex(topology.names[vertex], kind_of_vertex(topology.names[vertex]), x, y)
         for vertex, (x, y) in sorted(places.items())
     ]
     bandwidth_Bps = topology.bandwidth_Bps
-    links = [
-        [*pair, float(bandwidth_Bps[numbers].max()), _percent(load)]
+    links: list[Link] = [
+        (*pair, float(bandwidth_Bps[numbers].max()), _percent(load))
         for (pair, numbers), load in zip(pairs.items(), by_pair)
         if pair[1] in places
     ]
-    return {"vertices": vertices, "links": links}
+    return vertices, links
