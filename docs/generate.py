@@ -18,6 +18,8 @@ from presim.cli.main import cli
 from presim.cli.verb import show_all
 from presim.errors import MEANINGS
 from presim.report import json
+from presim.result.deployments import DeployResult
+from presim.result.serving import ServingResult
 
 DOCS = Path(__file__).parent
 _NOTICE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
@@ -57,13 +59,18 @@ def result_reference() -> str:
     """``docs/reference/result.md``: every field of the result."""
     parts = [
         "# The result\n",
-        f"Every verb that predicts answers with one `Result`, version {results.SCHEMA_VERSION} of its schema: "
+        f"Every verb that predicts a job answers with one `Result`, version {results.SCHEMA_VERSION} of its schema: "
         "`presim … --json FILE` writes it, `presim.simulate(…)` returns it. It is written, too, when the script raised "
-        "or ran out of memory; `exit` and `error` say so. Times are seconds, sizes bytes, shares fractions of 1; "
-        "`null` means not known, never zero. The JSON Schema is "
+        "or ran out of memory; `exit` and `error` say so. `presim serve` answers with a "
+        "[ServingResult](#servingresult), `presim deploy` with a [DeployResult](#deployresult). "
+        "Times are seconds unless a name says otherwise, sizes bytes, shares fractions of 1; "
+        "`null` means not known, never zero. The JSON Schema of all three is "
         "[result.schema.json](result.schema.json).\n",
     ]
-    for struct in _structs(results.Result, []):
+    structs: list[type[msgspec.Struct]] = []
+    for variant in (results.Result, ServingResult, DeployResult):
+        _structs(variant, structs)
+    for struct in structs:
         parts.append(f"## {struct.__name__}\n")
         parts.append(f"{_paragraphs(struct.__doc__ or '')}\n")
         parts.append("| field | type | meaning |\n|---|---|---|")
@@ -106,9 +113,13 @@ def _type_name(kind: Any) -> str:
         return f"list of {_type_name(get_args(kind)[0])}"
     if get_origin(kind) is dict:
         return f"map of {_type_name(get_args(kind)[1])}"
+    if get_origin(kind) is tuple:
+        return f"[{', '.join(map(_type_name, get_args(kind)))}]"
     if type(None) in get_args(kind):
         return " or ".join("null" if part is type(None) else _type_name(part) for part in get_args(kind))
-    return {str: "string", float: "number", int: "integer", bool: "boolean"}[kind]
+    if get_args(kind):
+        return " or ".join(dict.fromkeys(map(_type_name, get_args(kind))))
+    return {str: "string", float: "number", int: "integer", bool: "boolean", Any: "any"}[kind]
 
 
 def _paragraphs(docstring: str) -> str:

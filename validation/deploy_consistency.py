@@ -21,7 +21,8 @@ from presim.cli.script import sentences
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments import deployment_ranking
 from presim.serving.deployments.capacity import IDLE, MOST_REQUESTS, OfferedLoad, load_of, trial
-from presim.serving.deployments.deployment_search import DeploymentPoint, Found, Space, excess, search
+from presim.serving.deployments.deployment_point import DeploymentPoint, excess
+from presim.serving.deployments.deployment_search import Found, Space, search
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.serving.model_lookup import find
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate

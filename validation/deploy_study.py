@@ -26,15 +26,17 @@ from presim.errors import InputError, PresimError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, load_of
+from presim.serving.deployments.deployment_point import DeploymentPoint
 from presim.serving.deployments.deployment_ranking import outcome_of
-from presim.serving.deployments.deployment_search import DeploymentPoint, Space
+from presim.serving.deployments.deployment_search import Space
+from presim.serving.deployments.question import DeploymentQuestion
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import Cache, ServingPlan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.system.files import check_writable, decode_json, read_bytes, write_file
-from presim.verbs.deploy import DeploymentQuestion, decide
+from presim.verbs.deploy import decide
 
 _SYSTEMS = {"h100-sxm": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "a100-80gb-sxm": "a100_sxm", "l40s": "l40s"}
 _NAMES = {"meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B"}  # of the same config in aiconfigurator's package
@@ -103,8 +105,8 @@ def row_of(asked: Asked, program: str) -> dict[str, Any]:
     space = Space((asked.gpu,), weights=(None,), caches=(cache,), most_gpus=asked.gpus)
     try:
         decision = decide(DeploymentQuestion(asked.model, space, load))
-        best = decision.document["best"]
-        row["presim"] = {"plan": best["deployment"], "judged": best["tokens_per_s_per_gpu"]} if best else {"none": True}
+        best = decision.result.best
+        row["presim"] = {"plan": best.deployment, "judged": best.tokens_per_s_per_gpu} if best else {"none": True}
     except PresimError as error:
         row["presim"] = {"problem": str(error)}
     row["presim"]["cpu_s"] = time.process_time() - begun
@@ -220,8 +222,8 @@ def page(rows: list[dict[str, Any]], date: str) -> str:
         "has no steady state: aiconfigurator takes a constant number of requests in flight, the judge random arrivals.",
         "- Both use the type of KV cache that aiconfigurator takes by itself: FP8 for FP8 checkpoints, else bf16.",
         f"- presim takes {_middle(cpu_s):.0f} s of CPU time in the median, aiconfigurator {_middle(other_s):.0f} s.",
-        "- aiconfigurator also answers for TensorRT-LLM's engine, for prefill and decode on different GPUs, and for "
-        "models with encoders, which `presim deploy` does not search.",
+        "- aiconfigurator also answers for TensorRT-LLM's engine and for models with encoders, which `presim deploy` "
+        "does not search.",
         "",
         "Tokens/s per GPU. Limits: mean TTFT / mean TPOT.",
         "",

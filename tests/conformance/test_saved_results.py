@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 from starlette.testclient import TestClient
 
 from presim.app.view.opened import open_result
 from presim.app.view.server import application
 from presim.errors import InputError
+from presim.report.json import json_schema
 from presim.studies.saved_results.kinds import KINDS, ResultKind
 from presim.studies.saved_results.read_result import read
 from presim.studies.saved_results.show_result import page
@@ -47,6 +49,15 @@ def test_a_file_names_its_kind_and_version(samples: dict[str, Sample], name: str
     else:
         assert (content["kind"], content["schema_version"]) == (name, kind.version)
     assert read(samples[name].path).kind is kind
+
+
+@pytest.mark.parametrize("name", ["run", "serving", "deployments"])
+def test_the_published_schema_describes_the_file(samples: dict[str, Sample], name: str) -> None:
+    """By one variant, the type of this kind; a field of another type is refused."""
+    validator = jsonschema.Draft202012Validator(json.loads(json_schema()))
+    content = json.loads(samples[name].path.read_text())
+    assert not [*validator.iter_errors(content)]
+    assert [*validator.iter_errors({**content, BY_NAME[name].fields.split()[0]: 5.5})]
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -7,16 +7,23 @@ from typing import Any
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import load_of
+from presim.serving.deployments.deployment_point import DeploymentPoint
 from presim.serving.deployments.deployment_ranking import deployment_of
-from presim.serving.deployments.deployment_search import DeploymentPoint
 from presim.serving.launching.bench_script import benchmark
 from presim.serving.launching.folder import DeploymentFolder
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import ServingPlan
-from presim.serving.steps.times import build
+from presim.serving.serving_plan import ServingPlan, Weights
+from presim.serving.steps.times import PricedEngine, build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
+
+
+def engine_of(word: str, gpu: str, plan: ServingPlan, weights: Weights | None = None) -> PricedEngine:
+    """An engine on a GPU, with the checkpoint's types unless others are named."""
+    model = find(word)
+    fields = typed(plan, model, weights, None)
+    return build(model, fields, choose_cluster(gpu=gpu, world_size=fields.gpus))
 
 
 def point(
@@ -24,10 +31,8 @@ def point(
 ) -> DeploymentPoint:
     """A deployment of a model."""
     weights = plan.pop("weights", None)
-    model = find(word)
-    fields = typed(ServingPlan(**{"max_num_seqs": 256, "max_model_len": 4096, **plan}), model, weights, None)
-    engine = build(model, fields, choose_cluster(gpu=gpu, world_size=fields.gpus))
-    gpus = (replicas + prefill) * fields.gpus
+    engine = engine_of(word, gpu, ServingPlan(**{"max_num_seqs": 256, "max_model_len": 4096, **plan}), weights)
+    gpus = (replicas + prefill) * engine.plan.gpus
     return DeploymentPoint(engine, 8, replicas, prefill, 50.0, 10.0, 800.0 * replicas, gpus)
 
 

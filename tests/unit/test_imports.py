@@ -105,8 +105,9 @@ MAY_IMPORT = {
         "presim.cost",
         "presim.composition.models",
         "presim.composition.graph.take",
-        "presim.result.serving",  # what its answer is
         *(f"presim.report.{part}" for part in ("bars", "blocks", "drawings", "sections")),  # of its pages
+        "presim.result.deployments",  # what its answers are
+        "presim.result.serving",
     },
     # Steps of reinforcement learning: of serving and training together.
     "post_training": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +13,7 @@ from presim.planner.trials.trial import format_value
 from presim.post_training.rl_answer import RlAnswer
 from presim.report import content
 from presim.result import Result
+from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
 from presim.result.training import Projection
 from presim.studies.saved_results.read_result import SavedResult
@@ -90,7 +90,6 @@ def _memory(used_bytes: int, remark: str = "") -> KeyFigure:
 
 _TAIL = "after half of the engines are done"
 _LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
-_GPU = re.compile(r"\b\d+ x (\S+) TP\d")  # in the name of a deployment
 _SERVING_RATES = (("output_throughput", "output tokens per second"), ("request_throughput", "requests per second"))
 
 
@@ -169,8 +168,12 @@ def _of_search(answer: Answer) -> Summary:
     )
 
 
-def _of_deployments(document: dict[str, Any]) -> Summary:
-    best = document["best"] or document["nearest"] or {}
+def _of_deployments(answer: DeployResult) -> Summary:
+    best = answer.best or answer.nearest
+    if best is None:
+        lacking = answer.without_room
+        deployment, gpu = (lacking.deployment, lacking.gpu) if lacking else ("", "")
+        return Summary(deployment, gpu, "", [], "no deployment meets the SLO")
     figures = []
     for key, label, better in (
         ("tokens_per_s_per_gpu", "output tokens/s per GPU", 1),
@@ -179,12 +182,13 @@ def _of_deployments(document: dict[str, Any]) -> Summary:
         ("tpot_ms", "TPOT, mean", -1),
         ("gpus", "GPUs", -1),
     ):
-        if best.get(key) is not None:
-            text = _ms(best[key]) if key.endswith("_ms") else _number(best[key])
-            figures.append(KeyFigure(key, label, best[key], text, "", better))
-    warning = "" if document["best"] else "no deployment meets the SLO; this is the nearest"
-    gpus = dict.fromkeys(_GPU.findall(best.get("deployment", "")))
-    return Summary(best.get("deployment", ""), ", ".join(gpus), "", figures, warning)
+        value = getattr(best, key)
+        if value is not None:
+            text = _ms(value) if key.endswith("_ms") else _number(value)
+            figures.append(KeyFigure(key, label, value, text, "", better))
+    warning = "" if answer.best else "no deployment meets the SLO; this is the nearest"
+    gpus = dict.fromkeys(gpu for gpu in (best.prefill_gpu, best.gpu) if gpu)
+    return Summary(best.deployment, ", ".join(gpus), "", figures, warning)
 
 
 def _of_training(projection: Projection) -> Summary:

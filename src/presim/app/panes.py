@@ -10,6 +10,7 @@ import msgspec
 from presim.app.view.opened import Pane, opened
 from presim.post_training.rl_answer import RlAnswer
 from presim.report.palette import css_classes
+from presim.result.deployments import DeployResult
 from presim.studies.saved_results.read_result import SavedResult
 
 
@@ -20,15 +21,15 @@ def panes_of(result: SavedResult) -> Mapping[str, Pane]:
     return {**charts, **opened(result).panes}
 
 
-def _deployments(document: dict[str, Any]) -> dict[str, Any]:
+def _deployments(answer: DeployResult) -> dict[str, Any]:
     """Deployments by speed for a user and throughput: the estimated front, and those that were simulated."""
     return {
-        "slo": document["slo"],
-        "slo_statistics": document.get("slo_statistics", {}),
-        "front": document["pareto"],
-        "simulated": [entry for entry in document["simulated"] if entry.get("tokens_per_s_per_user")],
-        "best": document["best"],
-        "sentences": [*document.get("would_help", ()), *document["not_modelled"]],
+        "slo": answer.slo,
+        "slo_statistics": answer.slo_statistics,
+        "front": msgspec.to_builtins(answer.pareto),
+        "simulated": [msgspec.to_builtins(entry) for entry in answer.simulated if entry.tokens_per_s_per_user],
+        "best": msgspec.to_builtins(answer.best),
+        "sentences": [*answer.would_help, *answer.not_modelled],
     }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from presim.hardware.network.network_answer import NetworkAnswer
     from presim.planner.study import Answer
     from presim.post_training.rl_answer import RlAnswer
+    from presim.result.deployments import DeployResult
     from presim.result.explanation import Explanation
     from presim.result.serving import ServingResult
     from presim.result.training import Projection
@@ -245,9 +246,13 @@ def serve(model: str, **options: Option) -> ServingResult:
     return result
 
 
-def deploy(model: str, **options: Option) -> Any:
-    """The deployment of a model with the most throughput within an SLO; ``options`` as in `ask`."""
-    return ask("deploy", model, **options)
+def deploy(model: str, **options: Option) -> DeployResult:
+    """The deployment of a model with the most throughput within an SLO; ``options`` as in `ask`.
+
+    ``deploy("qwen3-32b", gpu=["h100-sxm", "h200"], input=2048, output=512, slo=["ttft:1000", "tpot:30"])``.
+    """
+    result: DeployResult = ask("deploy", model, **options)
+    return result
 
 
 def explain(job: str | os.PathLike[str], **options: Option) -> Explanation:

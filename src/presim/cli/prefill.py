@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from presim.composition.models.description import Model
     from presim.hardware import Cluster
     from presim.serving.prompts.prefill import Prefilled
+    from presim.serving.prompts.split_options import SplitOptions
     from presim.serving.serving_plan import ServingPlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write, and what is printed."""
+
+    json_file: str | None  # - is standard output
+    html: Path | None
+    quiet: bool
 
 
 @click.command("prefill", cls=Verb)
@@ -52,29 +63,37 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
     done soonest; beside it stand zigzag and contiguous chunks of every prompt over all ranks, and whole prompts.
     """
+    from presim.cli.serving_options import pop_options
     from presim.hardware.cluster_choice import choose_cluster
     from presim.serving.model_lookup import find
+    from presim.serving.prompts.split_options import PromptOptions, SplitOptions
     from presim.serving.serving_plan import ServingPlan
     from presim.serving.weight_types import typed
     from presim.system.files import check_writable
 
-    for name in ("json_file", "html"):
-        if options[name] not in (None, "-"):
-            check_writable(options[name])
+    split, prompts = pop_options(SplitOptions, options), pop_options(PromptOptions, options)
+    outputs = Outputs(**options)
+    for path in (outputs.json_file, outputs.html):
+        if path not in (None, "-"):
+            check_writable(path)
     shape = find(model)
-    plan = typed(ServingPlan(tp=options["tp"]), shape, options["weights"], None)
+    plan = typed(ServingPlan(tp=split.tp), shape, split.weights, None)
     plan.check(shape)
-    batches = _batches(options)
-    world = options["ranks"] * plan.tp
-    cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world)
+    batches = prompts.batches()
+    cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=split.ranks * plan.tp)
     with noted("nothing is written, because no batch was planned"):
-        planned, content = _plan_prefills(shape, plan, cluster, batches, options)
-    _deliver(planned, content, options)
+        planned, content = _plan_prefills(shape, plan, cluster, batches, split, outputs)
+    _deliver(planned, content, outputs)
     return ExitCode.DOES_NOT_FIT if content["refused"] else ExitCode.STANDS
 
 
 def _plan_prefills(
-    model: Model, plan: ServingPlan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
+    model: Model,
+    plan: ServingPlan,
+    cluster: Cluster,
+    batches: list[tuple[int, ...]],
+    split: SplitOptions,
+    outputs: Outputs,
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
     from presim.cli.progress import progress
@@ -83,13 +102,13 @@ def _plan_prefills(
     from presim.system.budgets import budget_of
 
     for batch in batches:
-        prefill.check(model, plan, options["ranks"], batch)
-    prompts, budget = sum(map(len, batches)), options["work_budget"]
-    prefill.check_work(prompts, options["ranks"], budget_of(budget, "--work-budget") if budget else None)
-    prices = PromptTimes(model, plan, cluster, options["ranks"], max(map(sum, batches)))
+        prefill.check(model, plan, split.ranks, batch)
+    budget = budget_of(split.work_budget, "--work-budget") if split.work_budget else None
+    prefill.check_work(sum(map(len, batches)), split.ranks, budget)
+    prices = PromptTimes(model, plan, cluster, split.ranks, max(map(sum, batches)))
     planned: list[Prefilled] = []
     refused: list[str] = []
-    with caught() as stop, progress(options["json_file"] == "-") as say:
+    with caught() as stop, progress(outputs.json_file == "-") as say:
         for number, batch in enumerate(batches, start=1):
             say(f"batch {number} of {len(batches)}")
             prefilled = prefill.of_batch(prices, batch)
@@ -106,44 +125,20 @@ def _plan_prefills(
     return planned, prefill_record.document(planned, refused=refused, partial=stop.is_partial)
 
 
-def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[str, Any]) -> None:
+def _deliver(planned: list[Prefilled], content: dict[str, Any], outputs: Outputs) -> None:
     from presim.cli import partial_results
     from presim.cli.serve import deliver
     from presim.serving.prompts import prefill_record
     from presim.system.files import write_file
 
-    if options["html"] and content["partial"]:
-        partial_results.write_page("prefill", content, options["html"])
-    elif options["html"]:
-        write_file(options["html"], prefill_record.render(planned, content).encode())
-    if options["json_file"]:
-        deliver(prefill_record.encode(content), options["json_file"])
-    if not options["quiet"] and options["json_file"] != "-":
+    if outputs.html and content["partial"]:
+        partial_results.write_page("prefill", content, outputs.html)
+    elif outputs.html:
+        write_file(outputs.html, prefill_record.render(planned, content).encode())
+    if outputs.json_file:
+        deliver(prefill_record.encode(content), outputs.json_file)
+    if not outputs.quiet and outputs.json_file != "-":
         if content["partial"]:
             partial_results.write("prefill", content)
         else:
             prefill_record.write(content)
-
-
-def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:
-    """The prompts, batch by batch."""
-    from presim.errors import InputError
-    from presim.serving.prompts.prefill import batches
-    from presim.serving.workloads import traces
-    from presim.serving.workloads.generate import lengths_of
-    from presim.system.files import names_file
-
-    words, trace = options["lengths"], options["trace"]
-    if (words is None) == (trace is None):
-        raise InputError("give the prompts with either --lengths 32768,8192,512 or --trace FILE")
-    if trace is not None:
-        workload = traces.read_trace(trace, options["requests"])
-        return batches(workload.prompt.tolist(), options["budget"] or 65536)
-    if names_file(words):
-        lengths = list(lengths_of(words).drawn_from)
-    else:
-        try:
-            lengths = [int(word) for word in words.split(",")]
-        except ValueError:
-            raise InputError(f"--lengths is 32768,8192,512 or a file of numbers, not {words!r}") from None
-    return batches(lengths, options["budget"] or max(sum(lengths), 1))

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.result import SCHEMA_VERSION, Result
+from presim.result import SCHEMA_VERSION, Result, deployments, serving
+from presim.result.deployments import DeployResult
+from presim.result.serving import ServingResult
 from presim.system.files import FormatError, decode_json, names_folder, read_bytes, write_file
 from presim.system.files.field_bounds import Integer
 
@@ -122,6 +124,16 @@ def write(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def json_schema() -> bytes:
-    """JSON Schema of the result. ``docs/reference/result.schema.json`` is a copy."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Result)}
+    """JSON Schema of the results of runs and of serving. ``docs/reference/result.schema.json`` is a copy.
+
+    A result of serving names its variant by ``schema``, one of a run has no such field.
+    """
+    variants, definitions = msgspec.json.schema_components((Result, ServingResult, DeployResult))
+    for variant, schema_name in ((ServingResult, serving.SCHEMA), (DeployResult, deployments.SCHEMA)):
+        definition = definitions[variant.__name__]
+        definition["properties"]["schema"] |= {"const": schema_name}
+        definition["required"] = sorted({*definition["required"], "schema"})
+    run = definitions["Result"]
+    run["not"] = {"required": ["schema"]}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(variants), "$defs": definitions}
     return msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2) + b"\n"

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.system.files import shortened
 
+if TYPE_CHECKING:
+    from presim.serving.serving_plan import Scheduler
+
 NEWEST = {"vllm": "0.33", "sglang": "0.5.23", "trtllm": "1.0"}  # whose schedulers and defaults presim has
+_TITLES: dict[Scheduler, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 # The first version with the core that is simulated: vLLM's V1 is the default from 0.8 on (release notes of 0.8.0).
 _CORES = {"vllm": (0, 8)}
 _ASYNCHRONOUS = {"vllm": (0, 14)}  # from which on steps are scheduled while others run, by default
 # Published runs of vLLM of 2024 take 1.5 times as long as predicted; the 80 % interval of this width reaches 1.58.
 OLD_UNCERTAINTY = 0.45
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineRelease:
+    """An engine, and its version."""
+
+    name: Scheduler
+    version: str | None = None  # None: the newest that is known
+
+    @property
+    def text(self) -> str:
+        """In words, with a version that was named."""
+        return f"{_TITLES[self.name]} {self.version}" if self.version else _TITLES[self.name]
+
+
+def release_of(word: str) -> EngineRelease:
+    """Parse ``vllm``, ``sglang``, or either with a version, as ``vllm@0.19``.
+
+    Raises:
+        InputError: it is none.
+    """
+    name, has_version, version = word.partition("@")
+    if has_version:
+        numbers_of(version)
+    for engine in _TITLES:
+        if name == engine:
+            return EngineRelease(engine, version or None)
+    raise InputError(f"--engine is vllm or sglang, or a version as vllm@0.19, not {shortened(word)!r}; correct it")
 
 
 def numbers_of(version: str) -> tuple[int, ...]:

@@ -1,34 +1,25 @@
-"""What `presim deploy` answers: from a question to the deployment, its document and its files."""
+"""What `presim deploy` answers: from a question to the deployment, its result and its files."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from presim.errors import InputError
+from presim.result.deployments import DeployResult
 from presim.serving.deployments import deployment_record, deployment_search
 from presim.serving.deployments.advice import advice, shortfall
 from presim.serving.deployments.capacity import OfferedLoad
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment_answer import DeploymentAnswer, answer
 from presim.serving.deployments.deployment_ranking import Ranking, Say, deployment_of, rank
-from presim.serving.deployments.deployment_search import Found, Space
+from presim.serving.deployments.deployment_search import Found
+from presim.serving.deployments.question import DeploymentQuestion
 from presim.serving.deployments.unfit import misfit
 from presim.serving.launching.bench_script import benchmark
 from presim.serving.launching.folder import DeploymentFolder, write
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
 from presim.serving.model_lookup import find
-
-
-@dataclasses.dataclass(frozen=True)
-class DeploymentQuestion:
-    """A model, what it is asked to serve, and where."""
-
-    word: str  # for the model
-    space: Space
-    load: OfferedLoad
-    demand: Demand = dataclasses.field(default_factory=Demand)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,7 +29,7 @@ class Decision:
     question: DeploymentQuestion
     ranking: Ranking
     answer: DeploymentAnswer | None  # None: nothing meets the SLO and the demand, or a signal came
-    document: dict[str, Any]
+    result: DeployResult
 
     @property
     def is_reached(self) -> bool:
@@ -64,15 +55,15 @@ def decide(question: DeploymentQuestion, say: Say = str) -> Decision:
     except InputError:
         if (lacking := misfit(model, space, longest)) is None:
             raise
-        return Decision(question, Ranking((), 0, False), None, deployment_record.of_misfit(lacking, load.slo))
+        return Decision(question, Ranking((), 0, False), None, deployment_record.of_misfit(question, model, lacking))
     ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand, say)
     say("confirming the best plans by further draws of the load")
     best = None if ranking.partial else answer(ranking, load, demand)
     lacks = None if best or ranking.partial else _shortfall(estimated, load, demand)
     nearest = None if best or lacks or ranking.partial else ranking.nearest
     sentences = advice(nearest, model, space, *tokens, load.slo) if nearest else []
-    content = deployment_record.document(estimated, ranking, load.slo, sentences, lacks, best, demand)
-    return Decision(question, ranking, best, content)
+    result = deployment_record.result_of(question, model, estimated, ranking, best, sentences, lacks)
+    return Decision(question, ranking, best, result)
 
 
 def _shortfall(estimated: Found, load: OfferedLoad, demand: Demand) -> str | None:

@@ -25,7 +25,7 @@ def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
 
     All seconds come before all middle ones, so that the first few lie on different axes.
     """
-    lines = [range(0, axis.stride * axis.size, axis.stride) for axis in grid(groups, world_size)]
+    lines: list[Sequence[int]] = [range(0, axis.stride * axis.size, axis.stride) for axis in grid(groups, world_size)]
     lines += [group for group in groups if len(group) > 1 and group[0] == 0]
     seconds, middles = [line[1] for line in lines], [line[len(line) // 2] for line in lines]
     return _distinct([*seconds, *middles, *(line[-1] for line in lines)])

@@ -114,19 +114,25 @@ def judge(served: Served, slo: Slo, rate: float) -> Trial:
     return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
 
 
-def largest(run: Callable[[float], Trial], guess: float, lowest: float, least: float = 0.0) -> Trial:
+def largest(
+    run: Callable[[float], Trial], guess: float, lowest: float, least: float = 0.0, *, spacing: float = _HIGHER
+) -> Trial:
     """The largest rate that meets the SLO, to 2 %; a trial that misses it if no rate from ``lowest`` on does.
 
     ``least``: the rate below which the answer is of no interest; a trial that misses at it is then returned.
+    ``spacing``: between the first rates that are tried; less where the guess is good.
     """
     reached = run(least or guess)
     if reached.meets:
+        step = spacing
         while reached.meets:
-            low, reached = reached, run(reached.rate * _HIGHER)
+            low, reached = reached, run(reached.rate * step)
+            step = min(step * step, _HIGHER)
         return _between(run, low, reached.rate)
     if least:
         return reached
-    for rate in (*(share * guess for share in _LOWER), lowest):
+    shares = _LOWER if spacing >= _HIGHER else (1 / spacing, *_LOWER)
+    for rate in (*(share * guess for share in shares), lowest):
         high = reached.rate
         if lowest <= rate < high:
             reached = run(rate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
@@ -16,7 +16,7 @@ from presim.hardware import catalogue
 from presim.hardware.power import shares
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.deployment_search import DeploymentPoint
+    from presim.serving.deployments.deployment_point import DeploymentPoint
 
 _HOUR_S = 3600.0
 _EVERY = ""  # the price of GPUs that have none of their own
@@ -42,6 +42,11 @@ class Demand:
         unknown = [gpu for gpu in self.prices if gpu not in (_EVERY, *gpus)]
         if unknown:
             raise InputError(f"--price-per-gpu-hour is for {unknown[0]}, which no --gpu names; correct it")
+        if self.prices and unpriced:
+            raise InputError(
+                f"--price-per-gpu-hour has no price of {unpriced[0]}, so that deployments cannot be compared: say "
+                f"{unpriced[0]}=PRICE, too, or leave it out"
+            )
         if all(self._most_gpus(gpu) == 0 for gpu in gpus):
             raise InputError(f"{self._limits()} leave no GPU: {'; '.join(map(self._of_one, gpus))}; allow more")
 
@@ -50,9 +55,19 @@ class Demand:
         return self.prices.get(gpu, self.prices.get(_EVERY))
 
     def most_units(self, point: DeploymentPoint) -> int | None:
-        """How often the limits allow a deployment; None: as often as wanted."""
-        gpus = self._most_gpus(point.engine.cluster.gpu.id)
-        return None if gpus is None else gpus // point.gpus
+        """How often the limits allow a deployment; None: as often as wanted.
+
+        Raises:
+            InputError: a limit of power, and a GPU whose power is not known.
+        """
+        hour, watts = self.hour(point), self.watts(point)
+        allowed: list[float] = [] if self.total_gpus is None else [self.total_gpus / point.gpus]
+        allowed += [self.hourly / hour] if self.hourly is not None and hour else []
+        if self.power_w is not None:
+            if watts is None:
+                raise _without_power(" and ".join(point.gpus_by_id))
+            allowed.append(self.power_w / watts)
+        return math.floor(min(allowed) + 1e-9) if allowed else None
 
     def units(self, point: DeploymentPoint, unit_rate: float) -> int:
         """How many units are deployed of which each serves ``unit_rate`` requests/s; 0: the limits do not allow it."""
@@ -64,25 +79,23 @@ class Demand:
 
     def worth(self, point: DeploymentPoint, per_gpu: float, output: float) -> float:
         """What plans are ranked by: tokens/s for each GPU, for the money of the load, or of all that is allowed."""
-        units = self.units(point, per_gpu * point.gpus / output) if per_gpu > 0 else 0
+        tokens_per_s = per_gpu * point.gpus
+        units = self.units(point, tokens_per_s / output) if per_gpu > 0 else 0
         if not units:
             return 0.0
         if self.rate is not None:
-            return self.rate * output / (units * point.gpus * (self.price(point.engine.cluster.gpu.id) or 1.0))
+            return self.rate * output / (units * self._expense(point))
         if self.most_units(point) is not None:
-            return per_gpu * point.gpus * units
-        price = self.price(point.engine.cluster.gpu.id)
-        return per_gpu / price if price else per_gpu
+            return tokens_per_s * units
+        return tokens_per_s / self._expense(point)
 
     def least_per_gpu(self, point: DeploymentPoint, worth: float, output: float) -> float:
         """Tokens/s for each GPU from which on a plan is worth more, and costs no more than allowed; 0: any."""
-        gpu = point.engine.cluster.gpu.id
-        price = self.price(gpu)
-        allowed = price * 1e6 / _HOUR_S / self.cost if self.cost is not None and price else 0.0
+        hour, expense = self.hour(point), self._expense(point)
+        allowed = hour / point.gpus * 1e6 / _HOUR_S / self.cost if self.cost is not None and hour else 0.0
         unit_limit = self.most_units(point)
         if self.rate is not None:
-            unit_price = point.gpus * (price or 1.0)
-            units = math.floor(self.rate * output / worth / unit_price) if worth else unit_limit
+            units = math.floor(self.rate * output / worth / expense) if worth else unit_limit
             if units is not None and unit_limit is not None:
                 units = min(units, unit_limit)
             if units == 0:
@@ -90,17 +103,24 @@ class Demand:
             return max(allowed, 0.0 if units is None else self.rate * output / (units * point.gpus))
         if unit_limit is not None:
             return max(allowed, worth / (point.gpus * unit_limit) if unit_limit else math.inf)
-        return max(allowed, worth * (price or 1.0))
+        return max(allowed, worth * expense / point.gpus)
 
-    def per_million(self, gpu: str, per_gpu: float) -> float | None:
-        """Money for a million output tokens."""
-        price = self.price(gpu)
-        return price / per_gpu / _HOUR_S * 1e6 if price is not None and per_gpu else None
+    def hour(self, point: DeploymentPoint) -> float | None:
+        """Money for an hour of a deployment; None: a GPU has no price."""
+        return _total(self.price, point)
 
-    def watts(self, gpu: str) -> float | None:
-        """Power to provide for a GPU: its limit, and its part of the rest of the node."""
-        limit = catalogue.gpu(gpu).power_w
-        return limit * (1 + shares()["node"].share) if limit else None
+    def watts(self, point: DeploymentPoint) -> float | None:
+        """Power to provide for a deployment: its GPUs' limits, and their part of the rest of the node."""
+        return _total(_watts, point)
+
+    def per_million(self, point: DeploymentPoint, per_gpu: float) -> float | None:
+        """Money for a million output tokens, at so many tokens/s for each GPU."""
+        hour = self.hour(point)
+        return hour / (per_gpu * point.gpus) / _HOUR_S * 1e6 if hour is not None and per_gpu else None
+
+    def _expense(self, point: DeploymentPoint) -> float:
+        """Money for an hour, or the number of GPUs where they have no prices."""
+        return self.hour(point) or float(point.gpus)
 
     def relaxed(self) -> Demand:
         """Without the rate and the cost, which a deployment may not reach."""
@@ -109,11 +129,11 @@ class Demand:
     def _most_gpus(self, gpu: str) -> int | None:
         """GPUs of a kind that the limits allow."""
         gpu_limits: list[float] = [] if self.total_gpus is None else [self.total_gpus]
-        price, watts = self.price(gpu), self.watts(gpu)
+        price, watts = self.price(gpu), _watts(gpu)
         gpu_limits += [self.hourly / price] if self.hourly is not None and price else []
         if self.power_w is not None:
             if watts is None:
-                raise InputError(f"--max-power needs the power of {gpu}, which is not known; leave one of them out")
+                raise _without_power(gpu)
             gpu_limits.append(self.power_w / watts)
         return math.floor(min(gpu_limits) + 1e-9) if gpu_limits else None
 
@@ -122,10 +142,31 @@ class Demand:
         return " and ".join(f"{name} {value:g}" for name, value in named.items() if value is not None)
 
     def _of_one(self, gpu: str) -> str:
-        price, watts = self.price(gpu), self.watts(gpu)
+        price, watts = self.price(gpu), _watts(gpu)
         parts = [f"{price:g} an hour"] if price is not None and self.hourly is not None else []
         parts += [f"{watts:,.0f} W with its part of the node"] if watts is not None and self.power_w is not None else []
         return f"a {gpu} takes {' and '.join(parts)}"
+
+
+def _watts(gpu: str) -> float | None:
+    """Power to provide for a GPU, W; None: its limit is not known."""
+    limit = catalogue.gpu(gpu).power_w
+    return limit * (1 + shares()["node"].share) if limit else None
+
+
+def _total(amount: Callable[[str], float | None], point: DeploymentPoint) -> float | None:
+    """The sum of an amount over the GPUs of a deployment; None: that of a GPU is not known."""
+    total = 0.0
+    for gpu, count in point.gpus_by_id.items():
+        value = amount(gpu)
+        if value is None:
+            return None
+        total += value * count
+    return total
+
+
+def _without_power(gpu: str) -> InputError:
+    return InputError(f"--max-power needs the power of {gpu}, which is not known; leave one of them out")
 
 
 def price_of(word: str) -> tuple[str, float]:

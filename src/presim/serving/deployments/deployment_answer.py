@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from presim.serving.deployments.capacity import OfferedLoad
 from presim.serving.deployments.demand import Demand
-from presim.serving.deployments.deployment_ranking import Ranking, SimulatedDeployment, outcome_of
-from presim.serving.deployments.deployment_search import DeploymentPoint
-from presim.serving.deployments.sensitivity import Confirmed, confirmed, with_curve
+from presim.serving.deployments.deployment_point import DeploymentPoint
+from presim.serving.deployments.deployment_ranking import RankedDeployment, Ranking, outcome_of
+from presim.serving.deployments.sensitivity import Confirmed, confirmed, with_curve, with_doubt
+from presim.serving.engine_versions import EngineRelease
 
 _NEXT = 2  # plans beside the best that are bisected to their own largest load
 _SHOWN_LOSSES = 5
@@ -39,15 +40,12 @@ def answer(ranking: Ranking, load: OfferedLoad, demand: Demand) -> DeploymentAns
     """Confirm the best deployments of a ranking; None where none meets the SLO and the demand."""
     candidates = [confirmed(outcome, load) for outcome in _candidates(ranking, load)]
 
-    def worth(candidate: Confirmed) -> float:
-        return demand.worth(candidate.outcome.point, candidate.outcome.per_gpu, load.output)
-
-    valued = sorted((entry for entry in candidates if entry.outcome.verdict == "meets" and worth(entry)), key=worth)
+    valued = by_worth(candidates, demand, load.output)
     if not valued:
         return None
-    best = valued.pop()
+    best = with_doubt(valued.pop(), load)
     units = _units(best, demand)
-    following = valued.pop() if valued else None
+    following = with_doubt(valued.pop(), load) if valued else None
     return DeploymentAnswer(
         _multiplied(with_curve(best, load), units),
         _multiplied(following, _units(following, demand)) if following else None,
@@ -57,7 +55,21 @@ def answer(ranking: Ranking, load: OfferedLoad, demand: Demand) -> DeploymentAns
     )
 
 
-def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[SimulatedDeployment]:
+def by_worth(candidates: Sequence[Confirmed], demand: Demand, output: float) -> list[Confirmed]:
+    """Those that meet the SLO and the demand, the best last; of two for the same money, the faster for each GPU.
+
+    ``output``: tokens of a request, in the mean.
+    """
+
+    def worth(candidate: Confirmed) -> tuple[float, float]:
+        per_gpu = candidate.outcome.per_gpu
+        return demand.worth(candidate.outcome.point, per_gpu, output), per_gpu
+
+    meeting = [entry for entry in candidates if entry.outcome.verdict == "meets" and worth(entry)[0]]
+    return sorted(meeting, key=worth)
+
+
+def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[RankedDeployment]:
     """The best, and the plans that may follow it."""
     best = ranking.best
     if best is None:
@@ -80,11 +92,11 @@ def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[SimulatedDeploy
 
 
 def _proportions(point: DeploymentPoint) -> tuple[Hashable, ...]:
-    """Equal for 2P2D and 4P4D of the same engines."""
+    """Equal for 2P2D and 4P4D of the same engines, whatever the most tokens of their steps are."""
     common = math.gcd(point.replicas, point.prefill_replicas)
-    prefill = point.prefill.plan if point.prefill else None
-    ratio = point.replicas // common, point.prefill_replicas // common
-    return point.engine.cluster.gpu.id, point.engine.plan, prefill, *ratio
+    engines = [point.engine, *([point.prefill] if point.prefill else [])]
+    plans = [(engine.cluster.gpu.id, dataclasses.replace(engine.plan, max_num_batched_tokens=1)) for engine in engines]
+    return *plans, point.replicas // common, point.prefill_replicas // common
 
 
 def _units(candidate: Confirmed, demand: Demand) -> int:
@@ -116,13 +128,13 @@ def _multiplied(candidate: Confirmed, units: int) -> Confirmed:
     )
 
 
-def _simulated(candidate: Confirmed, ranking: Ranking) -> SimulatedDeployment:
+def _simulated(candidate: Confirmed, ranking: Ranking) -> RankedDeployment:
     """The outcome that was confirmed, at the load of the single draw by which all others were judged."""
     same = (outcome for outcome in ranking.outcomes if outcome.point is candidate.outcome.point)
     return next((outcome for outcome in same if outcome.verdict == "meets"), candidate.outcome)
 
 
-def _losses(best: SimulatedDeployment, outcomes: tuple[SimulatedDeployment, ...]) -> Iterator[tuple[str, float]]:
+def _losses(best: RankedDeployment, outcomes: tuple[RankedDeployment, ...]) -> Iterator[tuple[str, float]]:
     """The least loss for each set of differences from the best, of plans whose largest load is known."""
     traits = _traits(best.point)
     losses: dict[str, float] = {}
@@ -137,14 +149,23 @@ def _losses(best: SimulatedDeployment, outcomes: tuple[SimulatedDeployment, ...]
     yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]
 
 
+def _prefill_words(point: DeploymentPoint) -> str:
+    """The engines that only prefill: their GPU, where it is another, and their tensor parallelism."""
+    if point.prefill is None:
+        return ""
+    gpu_id = point.prefill.cluster.gpu.id
+    gpu = "" if gpu_id == point.engine.cluster.gpu.id else f"on {gpu_id} "
+    return f"prefill {gpu}TP{point.prefill.plan.tp}"
+
+
 def _traits(point: DeploymentPoint) -> dict[str, str]:
     plan = point.engine.plan
     return {
         "gpu": point.engine.cluster.gpu.id,
-        "engine": "SGLang" if plan.decides == "sglang" else "vLLM",
+        "engine": EngineRelease(plan.decides, plan.engine_version).text,
         "kind": "prefill and decode apart" if point.prefill_replicas else "prefill and decode together",
         "plan": plan.text,
-        "prefill": f"prefill TP{point.prefill.plan.tp}" if point.prefill else "",
+        "prefill": _prefill_words(point),
         "ratio": f"{point.prefill_replicas}P{point.replicas}D" if point.prefill_replicas else "",
         "budget": f"{plan.max_num_batched_tokens} tokens a step",
     }

@@ -8,7 +8,6 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -17,7 +16,8 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.capacity import IDLE, PRECISION, OfferedLoad, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.deployments.deployment_search import DeploymentPoint, Found, excess
+from presim.serving.deployments.deployment_point import DeploymentPoint, excess
+from presim.serving.deployments.deployment_search import Found
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 from presim.system.interrupts import caught
 
@@ -32,7 +32,7 @@ _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
 
 @dataclasses.dataclass(frozen=True)
-class SimulatedDeployment:
+class RankedDeployment:
     """A deployment that was simulated."""
 
     point: DeploymentPoint  # its estimate
@@ -40,6 +40,7 @@ class SimulatedDeployment:
     trial: Trial | None  # at its largest load within the SLO; otherwise at a load that misses it
     output: float  # tokens of a request, in the mean
     reason: str = ""  # why it could not be simulated
+    queue_rate: float | None = None  # requests/s from which on queues grow without end; None: not sought
 
     @property
     def stay_s(self) -> float:
@@ -56,17 +57,17 @@ class SimulatedDeployment:
 class Ranking:
     """Deployments that were simulated."""
 
-    outcomes: tuple[SimulatedDeployment, ...]  # those that are worth most first
+    outcomes: tuple[RankedDeployment, ...]  # those that are worth most first
     plans: int  # that could have been simulated
     partial: bool  # a signal ended it before the last simulation
 
     @property
-    def best(self) -> SimulatedDeployment | None:
+    def best(self) -> RankedDeployment | None:
         """The deployment that is worth most within the SLO: without a demand, the most output tokens/s per GPU."""
         return next((outcome for outcome in self.outcomes if outcome.verdict == "meets"), None)
 
     @property
-    def nearest(self) -> SimulatedDeployment | None:
+    def nearest(self) -> RankedDeployment | None:
         """Where none meets the SLO: the deployment that misses it by least."""
         tried = [outcome for outcome in self.outcomes if outcome.trial is not None]
         if self.best is not None or not tried:
@@ -77,7 +78,7 @@ class Ranking:
 def rank(search: Found, load: OfferedLoad, demand: Demand = _ANY, say: Say = str) -> Ranking:
     """Simulate the deployments that may be worth most, best first. ``say`` is told which one is simulated."""
     plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
-    outcomes: list[SimulatedDeployment] = []
+    outcomes: list[RankedDeployment] = []
     with caught() as stop:
         for is_apart in (False, True):
             kind = [plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart]
@@ -89,11 +90,11 @@ def rank(search: Found, load: OfferedLoad, demand: Demand = _ANY, say: Say = str
     return Ranking(tuple(judged), len(plans), stop.is_partial)
 
 
-def _worth(outcome: SimulatedDeployment, demand: Demand) -> float:
+def _worth(outcome: RankedDeployment, demand: Demand) -> float:
     return demand.worth(outcome.point, outcome.per_gpu, outcome.output)
 
 
-def _judged(outcome: SimulatedDeployment, demand: Demand) -> SimulatedDeployment:
+def _judged(outcome: RankedDeployment, demand: Demand) -> RankedDeployment:
     """An outcome within the SLO that the demand does not allow serves too little."""
     least = demand.least_per_gpu(outcome.point, 0.0, outcome.output)
     if outcome.verdict == "meets" and (outcome.per_gpu < least or not _worth(outcome, demand)):
@@ -120,7 +121,7 @@ def _contest(
     plans: Sequence[Sequence[DeploymentPoint]],
     load: OfferedLoad,
     demand: Demand,
-    outcomes: list[SimulatedDeployment],
+    outcomes: list[RankedDeployment],
     say: Say,
 ) -> None:
     """Append the outcomes of plans of a kind, in order of what their estimates allow."""
@@ -148,7 +149,7 @@ def _contest(
             best = worth(point, outcomes[-1].per_gpu)
 
 
-def _reach(plans: Sequence[Sequence[DeploymentPoint]], load: OfferedLoad, outcomes: list[SimulatedDeployment]) -> None:
+def _reach(plans: Sequence[Sequence[DeploymentPoint]], load: OfferedLoad, outcomes: list[RankedDeployment]) -> None:
     """Append the outcomes of the plans that estimates place nearest to the SLO, unless they have one."""
     tried = {id(outcome.point.engine) for outcome in outcomes}
     untried = sorted(
@@ -170,12 +171,12 @@ def deployment_of(point: DeploymentPoint) -> Deployment:
 
 def outcome_of(
     point: DeploymentPoint, load: OfferedLoad, least_per_gpu: float, *, starts_idle: bool = False
-) -> SimulatedDeployment:
+) -> RankedDeployment:
     """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s.
 
     ``starts_idle``: the search for it starts at the lowest rate, since the SLO is probably missed there already.
     """
-    stay_s = SimulatedDeployment(point, "misses", None, load.output).stay_s
+    stay_s = RankedDeployment(point, "misses", None, load.output).stay_s
     deployment = deployment_of(point)
     lowest = IDLE / stay_s
     guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
@@ -183,9 +184,12 @@ def outcome_of(
     def run(rate: float) -> Trial:
         return trial(deployment, load, rate, stay_s)
 
-    @functools.cache
+    queue_rates: list[float] = []  # once it is sought
+
     def grows_from() -> float:
-        return STEADY * (sustainable_rate(deployment, load.workload) or guess)
+        if not queue_rates:
+            queue_rates.append(sustainable_rate(deployment, load.workload) or guess)
+        return STEADY * queue_rates[0]
 
     try:
         if load.slo.bounds:
@@ -193,10 +197,11 @@ def outcome_of(
         elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
             result = _within(run, result.rate, lowest, 0.0, grows_from)
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
-        return SimulatedDeployment(point, "misses", None, load.output, reason_of(error))
+        return RankedDeployment(point, "misses", None, load.output, reason_of(error))
     if result.meets:
-        return SimulatedDeployment(point, "meets" if result.rate >= least else "fewer", result, load.output)
-    return SimulatedDeployment(point, "fewer" if least else "misses", result, load.output)
+        verdict: Verdict = "meets" if result.rate >= least else "fewer"
+        return RankedDeployment(point, verdict, result, load.output, queue_rate=queue_rates[0] if queue_rates else None)
+    return RankedDeployment(point, "fewer" if least else "misses", result, load.output)
 
 
 def _within(

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from presim.composition.models.description import Model
 from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError, reason_of
-from presim.hardware import catalogue
+from presim.hardware import Gpu, catalogue
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.estimate import decoding, prefilling, steady
+from presim.serving.defaults import with_defaults
+from presim.serving.deployments.deployment_point import DeploymentPoint, excess, pareto
+from presim.serving.deployments.disaggregation import apart
+from presim.serving.deployments.estimate import accepted_tokens, steady
 from presim.serving.drafting import Drafting
-from presim.serving.serving_plan import Cache, Scheduler, ServingPlan, Weights
+from presim.serving.engine_versions import EngineRelease
+from presim.serving.serving_plan import Cache, ServingPlan, Weights
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import PricedEngine, build
@@ -29,8 +33,6 @@ from presim.system.interrupts import caught
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
 SEQUENCES = 1024  # of an engine at most: vLLM's default from 70 GiB of memory on
-_RATIOS = tuple(itertools.product((1, 2, 3, 4), (1, 2, 3, 4)))  # engines that prefill, and that decode
-_SLACK = 0.9  # of what prefill engines can take: their queue needs some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,63 +44,15 @@ class Space:
     pps: tuple[int, ...] = (1, 2)
     weights: tuple[Weights | None, ...] = (None, "fp8")  # None: as the checkpoint has them
     budgets: tuple[int, ...] = (2048, 8192, 16384)  # max_num_batched_tokens, or SGLang's chunked_prefill_size
-    engines: tuple[Scheduler, ...] = ("vllm",)
+    engines: tuple[EngineRelease, ...] = (EngineRelease("vllm"),)
     most_gpus: int = 16
     disaggregated: bool = True
     caches: tuple[Cache, ...] = ("bf16",)  # empty: `verbs.deploy.decide` takes the checkpoint's
-    dps: tuple[int, ...] = (1, 2, 4, 8, 16)  # data-parallel ranks, which share experts; 1 for models without
+    dps: tuple[int, ...] = (1, 2, 4, 8, 16, 32)  # data-parallel ranks, which share experts; 1 for models without
     drafting: Drafting | None = None
-    engine_version: str | None = None
     cached: int = 0  # tokens of a prompt that the prefix cache has
     overheads: Overheads | None = None  # of a calibration by one of the space's plans
     prices: tuple[Path, ...] = ()  # folders with the user's own tables and models
-
-
-@dataclasses.dataclass(frozen=True)
-class DeploymentPoint:
-    """One deployment and its steady state at one load."""
-
-    engine: PricedEngine = dataclasses.field(repr=False, compare=False)
-    batch: int  # requests in flight per engine
-    replicas: int
-    prefill_replicas: int  # 0: engines do both prefill and decode
-    ttft_ms: float
-    tpot_ms: float
-    tokens_per_s: float  # all replicas together
-    gpus: int
-    output: int = 1  # tokens of a request, in the mean
-    prefill: PricedEngine | None = dataclasses.field(default=None, repr=False, compare=False)  # of ``prefill_replicas``
-
-    @property
-    def e2el_ms(self) -> float:
-        """From sending a request to its last token."""
-        return self.ttft_ms + self.tpot_ms * max(self.output - 1, 0)
-
-    @property
-    def per_gpu(self) -> float:
-        """Output tokens/s per GPU."""
-        return self.tokens_per_s / self.gpus
-
-    @property
-    def per_user(self) -> float:
-        """Output tokens/s of one request."""
-        return 1e3 / self.tpot_ms
-
-    @property
-    def name(self) -> str:
-        """The deployment without its load."""
-        plan, cluster = self.engine.plan, self.engine.cluster
-        count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
-        engine = "SGLang, " if plan.decides == "sglang" else ""
-        if self.prefill is not None and self.prefill.plan.tp != plan.tp:
-            count = f"{self.prefill_replicas}P{self.replicas}D x "
-            engine += f"prefill TP{self.prefill.plan.tp}, decode "
-        return f"{count}{cluster.gpu.id} {engine}{plan.text}, {plan.max_num_batched_tokens} tokens a step"
-
-    @property
-    def text(self) -> str:
-        """Short description of the deployment and its load."""
-        return f"{self.name}, {self.batch} in flight"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,17 +66,36 @@ class Found:
     partial: bool = False  # a signal ended it before all plans were evaluated
 
 
+class _SharedPrices:
+    """Prices of work that the engines of a search share: of budgets all, of other plans all but collectives.
+
+    The price of a kernel follows from its sizes, the GPU and the engine; that of a collective from the ranks, too.
+    """
+
+    def __init__(self) -> None:
+        self._plan_key: object = None
+        self._by_gpu: dict[tuple[str, str], PricedWork] = {}
+
+    def of(self, gpu: str, plan: ServingPlan) -> PricedWork:
+        """What has a price for a plan on a GPU; it is added to."""
+        gpu_key, plan_key = (gpu, plan.kernels), (gpu, dataclasses.replace(plan, max_num_batched_tokens=1))
+        if plan_key != self._plan_key:
+            earlier = self._by_gpu.get(gpu_key, PricedWork())
+            self._plan_key, self._by_gpu[gpu_key] = plan_key, earlier.without_collectives()
+        return self._by_gpu[gpu_key]
+
+
 def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[PricedEngine | str]:
     """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
     ranks = space.dps if model.experts else (1,)
-    shared: tuple[object, PricedWork] = None, PricedWork()
-    for name, gpu, tp, pp, dp, weights, cache, budget in itertools.product(
+    prices = _SharedPrices()
+    for release, gpu, tp, pp, dp, weights, cache, budget in itertools.product(
         space.engines, space.gpus, space.tps, space.pps, ranks, space.weights, space.caches, space.budgets
     ):
         gpus = tp * pp * dp
         if gpus > space.most_gpus or (sizes is not None and gpus not in sizes) or (dp > 1 and pp > 1):
             continue
-        if name == "sglang" and pp > 1:
+        if release.name == "sglang" and pp > 1:
             yield "SGLang's pipeline stages are not modelled"
             continue
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
@@ -130,29 +103,42 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             continue
         if None in space.weights and weights and is_of_checkpoint(model, weights):
             continue
-        plan = ServingPlan(
-            tp=tp,
-            pp=pp,
-            dp=dp,
-            ep=dp > 1,
-            cache=cache,
-            drafting=space.drafting,
-            engine_version=space.engine_version,
-            max_num_batched_tokens=budget,
-            max_num_seqs=SEQUENCES,
-            max_model_len=min(longest, model.longest),
-            kernels=name,
-        )
+        degrees = ServingPlan(tp=tp, pp=pp, dp=dp, ep=dp > 1, cache=cache, max_num_batched_tokens=budget)
         try:
-            plan = typed(plan, model, weights, None)
+            plan = plan_of(degrees, release, model, catalogue.gpu(gpu), space, longest, weights)
             cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
-            if shared[0] != (key := (gpu, dataclasses.replace(plan, max_num_batched_tokens=1))):
-                shared = key, PricedWork()  # budgets are the innermost values, so one plan's prices are kept
-            yield build(model, plan, cluster, space.overheads, space.prices, shared[1])
+            yield build(model, plan, cluster, space.overheads, space.prices, prices.of(gpu, plan))
         except PresimError as error:
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
-            yield f"{plan.text}: {reason_of(error)}"
+            yield f"{degrees.text}: {reason_of(error)}"
+
+
+def plan_of(
+    degrees: ServingPlan,
+    release: EngineRelease,
+    model: Model,
+    gpu: Gpu,
+    space: Space,
+    longest: int,
+    weights: Weights | None,
+) -> ServingPlan:
+    """The plan of an engine as its launch files start it: what they leave to the engine has its defaults.
+
+    ``degrees``: parallelism, cache and tokens of a step. ``longest``: tokens of the longest request.
+
+    Raises:
+        InputError: the model cannot have these weights.
+    """
+    fields = {
+        **{name: getattr(degrees, name) for name in ("tp", "pp", "dp", "ep", "cache", "max_num_batched_tokens")},
+        "drafting": space.drafting,
+        "engine_version": release.version,
+        "max_num_seqs": SEQUENCES,
+        "max_model_len": min(longest, model.longest),
+        "kernels": release.name,
+    }
+    return typed(with_defaults(fields, model, gpu), model, weights, None)
 
 
 def is_of_checkpoint(model: Model, weights: Weights) -> bool:
@@ -178,8 +164,8 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
             else:
                 valid.append(engine)  # type: ignore[arg-type]
                 points += evaluated
-        for prefill, decode in _pairs(valid) if space.disaggregated else ():
-            points += _apart(prefill, decode, prompt, output, space)
+        if space.disaggregated:
+            points.extend(apart(valid, _BATCHES, prompt, output, cached=space.cached, most_gpus=space.most_gpus))
     stop.unless(points)
     if not points:
         why = "; ".join(f"{count} x {reason}" for reason, count in sorted(refused.items(), key=lambda it: -it[1])[:3])
@@ -188,8 +174,10 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
     return Found(tuple(points), refused, pareto(within), limits, stop.is_partial)
 
 
-def estimates(model: Model, space: Space, prompt: int, output: int, sizes: set[int]) -> Iterator[DeploymentPoint]:
-    """The deployments of the space's engines with so many GPUs; engines that are not valid are left out."""
+def estimates(
+    model: Model, space: Space, prompt: int, output: int, sizes: set[int] | None = None
+) -> Iterator[DeploymentPoint]:
+    """The deployments of the space's engines, or those with so many GPUs; engines that are not valid are left out."""
     for engine in engines(model, space, prompt + output + 16, sizes):
         evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
         yield from () if isinstance(evaluated, str) else evaluated
@@ -215,61 +203,6 @@ def _of(engine: PricedEngine, batch: int, prompt: int, output: int, space: Space
     if state is None:
         return []
     ttft, tpot, tokens = state
-    plan, accepted = engine.plan, _accepted(engine.plan)
+    plan, accepted = engine.plan, accepted_tokens(engine.plan)
     served = tokens * plan.dp * accepted
     return [DeploymentPoint(engine, batch * plan.dp, 1, 0, ttft, tpot / accepted, served, plan.gpus, output)]
-
-
-def _accepted(plan: ServingPlan) -> float:
-    """Tokens that a decoding step yields, in the mean."""
-    if plan.drafting is None:
-        return 1.0
-    likely = plan.drafting.acceptance
-    return sum(likely**count for count in range(plan.drafting.tokens + 1))
-
-
-def _pairs(valid: Sequence[PricedEngine]) -> Iterator[tuple[PricedEngine, PricedEngine]]:
-    """Engines that prefill and engines that decode, which differ in tensor parallelism alone."""
-    alike: dict[tuple[str, ServingPlan], list[PricedEngine]] = {}
-    for engine in valid:
-        key = engine.cluster.gpu.id, dataclasses.replace(engine.plan, tp=1)
-        alike.setdefault(key, []).append(engine)
-    for group in alike.values():
-        yield from itertools.product(group, group)
-
-
-def _apart(
-    prefill: PricedEngine, decode: PricedEngine, prompt: int, output: int, space: Space
-) -> Iterator[DeploymentPoint]:
-    """Prefill and decode on engines of their own, in several ratios."""
-    for batch in _BATCHES:
-        state = decoding(decode, batch, prompt, output)
-        if state is None:
-            return
-        tpot, tokens = state
-        first_ms, prefills = prefilling(prefill, batch, prompt, space.cached)
-        accepted, ranks = _accepted(decode.plan), decode.plan.dp
-        for first, then in _RATIOS:
-            gpus = first * prefill.plan.gpus + then * decode.plan.gpus
-            if gpus <= space.most_gpus:
-                prefilled = _SLACK * first * prefills * output * prefill.plan.dp
-                served = min(tokens * accepted * ranks * then, prefilled)
-                times = first_ms + tpot, tpot / accepted
-                yield DeploymentPoint(decode, batch * ranks, then, first, *times, served, gpus, output, prefill)
-
-
-def excess(point: DeploymentPoint, slo: Slo) -> float:
-    """The estimated latency furthest beyond its limit, as a multiple of the limit; 0 without an SLO."""
-    values = {"ttft": point.ttft_ms, "tpot": point.tpot_ms, "e2el": point.e2el_ms}
-    return max((values[name] / bound for name, bound in slo.bounds.items()), default=0.0)
-
-
-def pareto(points: Sequence[DeploymentPoint]) -> tuple[DeploymentPoint, ...]:
-    """Points on the Pareto front of tokens/s per GPU and tokens/s per user."""
-    best = -1.0
-    front = []
-    for point in sorted(points, key=lambda candidate: (-candidate.per_user, -candidate.per_gpu)):
-        if point.per_gpu > best:
-            front.append(point)
-            best = point.per_gpu
-    return tuple(front)

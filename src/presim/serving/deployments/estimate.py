@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from presim.serving.kept_bytes import model_token_bytes
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import PricedEngine
 
@@ -88,6 +89,14 @@ def _together_ns(engine: PricedEngine, prompt: int, mean_ended: float, host: flo
     return (step_ns(num_prompts) * (num_prompts + 1 - count) + step_ns(num_prompts + 1) * (count - num_prompts)) / count
 
 
+def accepted_tokens(plan: ServingPlan) -> float:
+    """Tokens that a decoding step yields, in the mean."""
+    if plan.drafting is None:
+        return 1.0
+    likely = plan.drafting.acceptance
+    return sum(likely**count for count in range(plan.drafting.tokens + 1))
+
+
 def decoding(engine: PricedEngine, batch: int, prompt: int, output: int) -> tuple[float, float] | None:
     """(TPOT ms, tokens/s) of an engine, or a data-parallel rank, that only decodes; None if they do not fit."""
     times, limits = engine.times, engine.limits
@@ -102,15 +111,19 @@ def decoding(engine: PricedEngine, batch: int, prompt: int, output: int) -> tupl
 
 
 def prefilling(engine: PricedEngine, batch: int, prompt: int, cached: int = 0) -> tuple[float, float]:
-    """(ms until another engine has its keys and values, requests/s) of an engine, or a rank, that only prefills."""
+    """(ms until the first token, ns of a prompt) of an engine, or a rank, that only prefills, without the transfer."""
     times, limits, computed = engine.times, engine.limits, prompt - cached
     chunk = min(computed, limits.max_num_batched_tokens)
     pieces = -(-computed // chunk)
     chunk_ends = [cached + min((piece + 1) * chunk, computed) for piece in range(pieces)]
     prefill = sum(times.step_ns([(chunk, end)], []) for end in chunk_ends)
-    model, cluster = engine.model, engine.cluster
-    kv_bytes = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
-    transfer = kv_bytes / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     server_ns = _server_ns(engine.overheads, prompt, batch)
-    stages = limits.pipeline_parallel_size
-    return (prefill * stages + transfer + server_ns) / 1e6, 1e9 / max(prefill, transfer)
+    return (prefill * limits.pipeline_parallel_size + server_ns) / 1e6, prefill
+
+
+def transfer_ns(prefill: PricedEngine, decode: PricedEngine, prompt: int) -> float:
+    """ns in which the keys and values of a prompt go from one engine to another, by the ports of the slower."""
+    token_bytes = model_token_bytes(prefill.model, prefill.plan.cache, prefill.cluster.gpu.architecture)
+    engines = (prefill,) if prefill.cluster.gpu.id == decode.cluster.gpu.id else (prefill, decode)
+    ports_bytes_per_s = min(engine.cluster.network_bytes_per_s * engine.plan.tp for engine in engines)
+    return prompt * token_bytes / ports_bytes_per_s * 1e9

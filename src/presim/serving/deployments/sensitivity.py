@@ -6,14 +6,16 @@ import dataclasses
 
 import numpy as np
 
-from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, Trial, largest, trial
-from presim.serving.deployments.deployment_ranking import SimulatedDeployment, deployment_of
+from presim.serving.deployments.capacity import IDLE, OfferedLoad, Trial, largest, trial
+from presim.serving.deployments.deployment_ranking import RankedDeployment, deployment_of
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
 DOUBT = 0.1  # of the times of steps
+_REQUESTS = 2000  # of a draw, where steps allow so many: five draws have 100 slower than their p99
 _STEP = 0.98  # between rates that are tried until the draws meet the SLO
 _MOST_STEPS = 40
+_NEAR = 1.06  # between the first rates that are tried with other times of steps: rates change nearly as these do
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05)  # of the largest rate, for a curve
 
 
@@ -21,21 +23,21 @@ _SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05)  # of the largest rate, fo
 class Confirmed:
     """A deployment at the largest rate at which the SLO is met in the mean of several draws of its load."""
 
-    outcome: SimulatedDeployment
+    outcome: RankedDeployment
     ranges: dict[str, tuple[float, float]]  # of figures over the draws
-    rates: tuple[float, float]  # largest within the SLO if steps take 10 % more, and 10 % less; requests/s
     queue_rate: float  # requests/s from which on queues grow without end
+    rates: tuple[float, float] = (0.0, 0.0)  # within the SLO if steps take 10 % more, and 10 % less; `with_doubt`
     curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
 
 
-def confirmed(outcome: SimulatedDeployment, load: OfferedLoad) -> Confirmed:
+def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     """Lower the rate of an outcome until the mean over the draws meets the SLO, and find its range."""
     assert outcome.trial is not None
     deployment, stay_s = deployment_of(outcome.point), outcome.stay_s
     draws = [load, *(load.redrawn(seed) for seed in range(1, DRAWS))]
     rate = outcome.trial.rate
     for _ in range(_MOST_STEPS):
-        trials = [trial(deployment, draw, rate, stay_s, fewest=MOST_REQUESTS) for draw in draws]
+        trials = [trial(deployment, draw, rate, stay_s, fewest=_REQUESTS) for draw in draws]
         mean = _mean(trials, load)
         if mean.meets:
             break
@@ -43,9 +45,16 @@ def confirmed(outcome: SimulatedDeployment, load: OfferedLoad) -> Confirmed:
     settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
     names = mean.figures
     ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
-    grows_from = sustainable_rate(deployment, load.workload) or rate
-    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, STEADY * grows_from) for sign in (1, -1))
-    return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), grows_from)
+    return Confirmed(settled, ranges, outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate)
+
+
+def with_doubt(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
+    """With the largest rates if steps take 10 % more or less time."""
+    outcome, sustained = candidate.outcome, STEADY * candidate.queue_rate
+    assert outcome.trial is not None
+    rate = outcome.trial.rate
+    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, sustained) for sign in (1, -1))
+    return dataclasses.replace(candidate, rates=(min(slow, rate), max(fast, rate)))
 
 
 def with_curve(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
@@ -75,7 +84,7 @@ def _mean(trials: list[Trial], load: OfferedLoad) -> Trial:
     return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
 
 
-def _rate_of(outcome: SimulatedDeployment, load: OfferedLoad, rate: float, device: float, steady_rate: float) -> float:
+def _rate_of(outcome: RankedDeployment, load: OfferedLoad, rate: float, device: float, steady_rate: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
     sustained = steady_rate / device
@@ -85,5 +94,5 @@ def _rate_of(outcome: SimulatedDeployment, load: OfferedLoad, rate: float, devic
     def run(tried: float) -> Trial:
         return trial(deployment, load, tried, outcome.stay_s, device=device)
 
-    result = largest(run, rate / device, 0.1 / outcome.stay_s)
+    result = largest(run, rate / device, IDLE / outcome.stay_s, spacing=_NEAR)
     return min(result.rate, sustained) if result.meets else 0.0

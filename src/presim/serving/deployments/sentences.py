@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from presim.result.deployments import Confirmation, DeploymentCosts, DeployResult, SimulatedDeployment
 from presim.units import plain
 
 
-def first_lines(answer: dict[str, Any]) -> list[str]:
+def first_lines(answer: DeployResult) -> list[str]:
     """The answer in a sentence, and the reasons for it."""
-    best, nearest, statistics = answer["best"], answer["nearest"], answer.get("slo_statistics", {})
-    if best is not None and "request_rate" in best:
-        return [_best(answer, statistics), *_reasons(answer, statistics)]
-    if answer.get("shortfall"):
-        return [answer["shortfall"]]
-    if nearest is not None and "reason" not in nearest and "request_rate" in nearest:
+    best, nearest, statistics = answer.best, answer.nearest, answer.slo_statistics
+    if best is not None and best.request_rate is not None:
+        return [_best(best, answer), *_reasons(best, answer)]
+    if answer.shortfall:
+        return [answer.shortfall]
+    if nearest is not None and nearest.reason is None and nearest.request_rate is not None:
         return [
-            f"None meets the SLO; the nearest: {nearest['deployment']}, with {latencies(nearest, statistics)} at "
-            f"{nearest['request_rate']:.2g} requests/s"
+            f"None meets the SLO; the nearest: {nearest.deployment}, with {latencies(nearest, statistics)} at "
+            f"{nearest.request_rate:.2g} requests/s"
         ]
-    return [f"None meets the SLO; the nearest: {nearest['deployment']}"] if nearest is not None else []
+    return [f"None meets the SLO; the nearest: {nearest.deployment}"] if nearest is not None else []
 
 
 def ordered(statistics: dict[str, str]) -> dict[str, str]:
@@ -27,73 +26,75 @@ def ordered(statistics: dict[str, str]) -> dict[str, str]:
     return {name: statistics[name] for name in ("ttft", "tpot", "e2el") if name in statistics}
 
 
-def latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
+def latencies(entry: SimulatedDeployment, statistics: dict[str, str]) -> str:
     """The latencies that the SLO limits; the means of TTFT and TPOT where it does not limit them."""
     levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")} | ordered(statistics)
     return ", ".join(
-        f"{level} {name.upper()} {plain(entry[f'{level}_{name}_ms'], 4)} ms" for name, level in levels.items()
+        f"{level} {name.upper()} {plain(entry.figures[f'{level}_{name}_ms'], 4)} ms" for name, level in levels.items()
     )
 
 
-def _best(answer: dict[str, Any], statistics: dict[str, str]) -> str:
-    best = answer["best"]
+def _best(best: SimulatedDeployment, answer: DeployResult) -> str:
     sentence = (
-        f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {plain(best['request_rate'])} requests/s, "
-        f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {latencies(best, statistics)}"
+        f"Best: {best.deployment}, {best.gpus} GPUs; serves {plain(best.request_rate or 0.0)} requests/s, "
+        f"{best.tokens_per_s_per_gpu or 0.0:,.0f} tokens/s/GPU, with {latencies(best, answer.slo_statistics)}"
     )
-    costs = _costs(answer.get("costs"))
-    following = answer.get("next_best")
-    if following is not None:
-        share = following["tokens_per_s_per_gpu"] / best["tokens_per_s_per_gpu"]
+    confirmation = answer.confirmation
+    if confirmation is None:
+        return sentence
+    sentence += _costs(confirmation.costs)
+    following = confirmation.next_best
+    if following is not None and following.tokens_per_s_per_gpu is not None and best.tokens_per_s_per_gpu:
+        share = following.tokens_per_s_per_gpu / best.tokens_per_s_per_gpu
         amount = f"{abs(1 - share):.0%} {'less' if share <= 1 else 'more'} per GPU"
-        costs += f"; next best {following['deployment']}, {following['gpus']} GPUs: {amount}"
-    return sentence + costs
+        sentence += f"; next best {following.deployment}, {following.gpus} GPUs: {amount}"
+    return sentence
 
 
-def _costs(costs: dict[str, float | None] | None) -> str:
-    hour, million = (costs.get("hour"), costs.get("million_output_tokens")) if costs else (None, None)
-    if hour is None or million is None:
+def _costs(costs: DeploymentCosts | None) -> str:
+    if costs is None or costs.hour is None or costs.million_output_tokens is None:
         return ""
-    return f"; costs {plain(hour)} an hour, {plain(million)} per million output tokens"
+    return f"; costs {plain(costs.hour)} an hour, {plain(costs.million_output_tokens)} per million output tokens"
 
 
-def _reasons(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
-    if "rate_range" not in answer:  # a saved answer of an earlier version
+def _reasons(best: SimulatedDeployment, answer: DeployResult) -> list[str]:
+    confirmation = answer.confirmation
+    if confirmation is None:  # a saved answer of an earlier version
         return []
     lines = []
-    if answer["losses"]:
-        losses = "; ".join(f"{entry['plan']} {entry['share']:.0%}" for entry in answer["losses"])
+    if confirmation.losses:
+        losses = "; ".join(f"{loss.plan} {loss.share:.0%}" for loss in confirmation.losses)
         lines.append(f"Others serve less per GPU: {losses}.")
-    lines.append(_sureness(answer, statistics))
-    if answer["ranges_overlap"]:
+    lines.append(_sureness(confirmation, answer.slo_statistics))
+    if confirmation.ranges_overlap:
         lines.append(
             "If its steps take 10 % more time and those of the next best 10 % less, that serves more: measure both."
         )
-    if answer["rate_asked"] is not None:
-        lines.append(_headroom(answer))
+    if answer.limits.request_rate is not None:
+        lines.append(_headroom(best, confirmation, answer.limits.request_rate))
     return lines
 
 
-def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
-    slow, fast = answer["rate_range"]
-    ranges = answer["ranges"]
-    shown = {name: level for name, level in ordered(statistics).items() if f"{level}_{name}_ms" in ranges}
-    draws = [
-        f"{level} {name.upper()} is {' to '.join(plain(bound, 4) for bound in ranges[f'{level}_{name}_ms'])} ms"
-        for name, level in shown.items()
-    ]
-    drawn = f"Over {answer['draws']} draws of the load {' and '.join(draws)}. " if draws else ""
+def _sureness(confirmation: Confirmation, statistics: dict[str, str]) -> str:
+    slow, fast = confirmation.rate_range
+    draws = []
+    for name, level in ordered(statistics).items():
+        bounds = confirmation.ranges.get(f"{level}_{name}_ms")
+        if bounds is not None:
+            low, high = ("unbounded" if bound is None else plain(bound, 4) for bound in bounds)
+            draws.append(f"{level} {name.upper()} is {low} to {high} ms")
+    drawn = f"Over {confirmation.draws} draws of the load {' and '.join(draws)}. " if draws else ""
     serves = f"{plain(slow)} to {plain(fast)} requests/s" if slow else f"at most {plain(fast)} requests/s, or none"
     doubt = f"If steps take 10 % more or less time, it serves {serves}. "
-    return f"{drawn}{doubt}Its queues grow without end from {plain(answer['queue_rate'])} requests/s on."
+    return f"{drawn}{doubt}Its queues grow without end from {plain(confirmation.queue_rate)} requests/s on."
 
 
-def _headroom(answer: dict[str, Any]) -> str:
-    best, units, rate = answer["best"], answer["units"], answer["rate_asked"]
-    unit_gpus = best["gpus"] // units
-    spared_units = units + answer["spare_units"]
-    unit_name = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
+def _headroom(best: SimulatedDeployment, confirmation: Confirmation, rate: float) -> str:
+    unit_gpus = best.gpus // confirmation.units
+    spared_units = confirmation.units + confirmation.spare_units
+    is_apart = "P" in best.deployment.partition(" x ")[0]
+    unit_name = "group of engines" if is_apart else "engine"
     return (
-        f"{plain(rate)} requests/s are {rate / best['request_rate']:.0%} of that; with one {unit_name} more, "
+        f"{plain(rate)} requests/s are {rate / (best.request_rate or rate):.0%} of that; with one {unit_name} more, "
         f"{spared_units * unit_gpus} GPUs, one may fail."
     )

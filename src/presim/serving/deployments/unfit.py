@@ -10,13 +10,13 @@ from presim.composition.models.description import Model
 from presim.errors import PresimError
 from presim.hardware import Gpu, catalogue
 from presim.serving import weight_types
-from presim.serving.deployments.deployment_search import SEQUENCES, Space, is_of_checkpoint
+from presim.serving.deployments.deployment_search import Space, is_of_checkpoint, plan_of
 from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.steps.engine_memory import room
 from presim.units import GIB
 
 _SIZES = (1, 2, 4, 8)
-_FEWER_BITS: tuple[Weights, ...] = ("fp8", "fp4", "int4")
+FEWER_BITS: tuple[Weights, ...] = ("fp8", "fp4", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,23 +73,14 @@ def _layouts(
 ) -> Iterator[UnfitPlan]:
     """Plans that the engine would start, were there memory."""
     words = itertools.product(tuple(gpus), tuple(shapes), tuple(weights), space.caches, space.engines)
-    for gpu, (tp, pp), kind, cache, engine in words:
+    for gpu, (tp, pp), kind, cache, release in words:
         if kind is not None and kind != "int4" and gpu.peak(kind) is None:
             continue
         if kind is not None and {kind, None} <= {*space.weights} and is_of_checkpoint(model, kind):
             continue
-        plan = ServingPlan(
-            tp=tp,
-            pp=pp,
-            cache=cache,
-            drafting=space.drafting,
-            max_num_batched_tokens=min(space.budgets),
-            max_num_seqs=SEQUENCES,
-            max_model_len=min(longest, model.longest),
-            kernels=engine,
-        )
+        degrees = ServingPlan(tp=tp, pp=pp, cache=cache, max_num_batched_tokens=min(space.budgets))
         try:
-            plan = weight_types.typed(plan, model, kind, None)
+            plan = plan_of(degrees, release, model, gpu, space, longest, kind)
             plan.check(model)
             weight_types.check(model, plan, gpu)
             needed_bytes, missing_bytes = room(model, plan, gpu, longest)
@@ -106,7 +97,7 @@ def _remedies(model: Model, space: Space, longest: int, shapes: list[tuple[int, 
     if larger is not None:
         yield f"More GPUs: --max-gpus {larger.gpus} allows {larger.text}, which has room."
     fewer = _fitting(
-        _layouts(model, space, longest, asked_gpus, shapes, [kind for kind in _FEWER_BITS if kind not in space.weights])
+        _layouts(model, space, longest, asked_gpus, shapes, [kind for kind in FEWER_BITS if kind not in space.weights])
     )
     if fewer is not None:
         yield f"Fewer bits: a checkpoint for --weights {fewer.plan.weights} allows {fewer.text}, which has room."

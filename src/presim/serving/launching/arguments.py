@@ -19,9 +19,19 @@ _VLLM_METHODS = {"mtp": "mtp", "ngram": "ngram"}  # of drafting without another 
 class Server:
     """How an engine is started."""
 
-    image: str
+    repository: str  # of its container
+    tag: str  # of the version whose arguments these are
     command: tuple[str, ...]
     arguments: Callable[[CheckpointSource, ServingPlan, Role], list[str]]
+
+
+def image(plan: ServingPlan) -> str:
+    """The container of a plan's engine, of its version."""
+    server, version = SERVERS[plan.decides], plan.engine_version
+    if version is None:
+        return f"{server.repository}:{server.tag}"
+    missing = max(2 - version.count("."), 0)
+    return f"{server.repository}:v{version.removeprefix('v')}{'.0' * missing}"
 
 
 def arguments(source: CheckpointSource, plan: ServingPlan, role: Role = "any") -> list[str]:
@@ -77,6 +87,6 @@ def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str
 
 
 SERVERS: dict[Scheduler, Server] = {
-    "vllm": Server("vllm/vllm-openai:v0.33.0", ("vllm", "serve"), _vllm),
-    "sglang": Server("lmsysorg/sglang:v0.5.23", ("python3", "-m", "sglang.launch_server"), _sglang),
+    "vllm": Server("vllm/vllm-openai", "v0.33.0", ("vllm", "serve"), _vllm),
+    "sglang": Server("lmsysorg/sglang", "v0.5.23", ("python3", "-m", "sglang.launch_server"), _sglang),
 }

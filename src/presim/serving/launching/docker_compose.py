@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from presim.serving.launching.arguments import SERVERS
+from presim.serving.launching.arguments import image
 from presim.serving.launching.launch_set import Instance, LaunchSet
 from presim.serving.launching.routers import IMAGE, container_script, local_router_command
 from presim.serving.launching.scripts import engine_script, variables
@@ -28,7 +28,7 @@ def _engine(instance: Instance) -> dict[str, Any]:
     devices = [{"driver": "nvidia", "device_ids": device_ids, "capabilities": ["gpu"]}]
     volumes = [f"{role.source.name}:{role.source.name}:ro"] if role.source.is_path else []
     return {
-        "image": SERVERS[role.plan.decides].image,
+        "image": image(role.plan),
         "entrypoint": _shell(engine_script(role)),
         "environment": {**variables(instance), "HF_HOME": _CACHE, "HF_TOKEN": "${HF_TOKEN:-}"},
         "network_mode": "host",

@@ -10,6 +10,7 @@ from typing import Any
 
 from presim.errors import InputError
 from presim.serving.launching.arguments import arguments
+from presim.serving.launching.kubernetes import node_selector
 from presim.serving.launching.launch_set import ROUTER_PORT, EngineRole, LaunchSet
 
 _IMAGES = {name: f"nvcr.io/nvidia/ai-dynamo/{name}-runtime:1.3.0" for name in ("vllm", "sglang")}
@@ -32,7 +33,9 @@ def manifest(launch_set: LaunchSet) -> str:
             f"machines of {role.gpus_per_node}; use --router {launch_set.engine}"
         )
     services: dict[str, Any] = {"Frontend": _frontend(launch_set)}
-    services |= {f"{role.name.capitalize()}Worker": _worker(role) for role in launch_set.roles}
+    services |= {
+        f"{role.name.capitalize()}Worker": _worker(role, node_selector(launch_set, role)) for role in launch_set.roles
+    }
     graph = {
         "apiVersion": "nvidia.com/v1alpha1",
         "kind": "DynamoGraphDeployment",
@@ -56,7 +59,7 @@ def _frontend(launch_set: LaunchSet) -> dict[str, Any]:
     }
 
 
-def _worker(role: EngineRole) -> dict[str, Any]:
+def _worker(role: EngineRole, selector: dict[str, Any]) -> dict[str, Any]:
     engine = role.plan.decides
     words = arguments(role.source, role.plan, role.role)
     if engine == "vllm":
@@ -71,5 +74,5 @@ def _worker(role: EngineRole) -> dict[str, Any]:
         "replicas": role.count,
         "resources": {"limits": {"gpu": str(role.plan.gpus)}},
         "sharedMemory": {"size": _SHARED_MEMORY},
-        "extraPodSpec": {"mainContainer": container},
+        "extraPodSpec": {"mainContainer": container, **selector},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from presim.serving.launching.arguments import SERVERS
+from presim.serving.launching.arguments import image
 from presim.serving.launching.launch_set import ENGINE_PORT, ROUTER_PORT, EngineRole, LaunchSet
 from presim.serving.launching.routers import IMAGE, cluster_router_command, container_script
 from presim.serving.launching.scripts import engine_script
@@ -19,12 +19,21 @@ def kubernetes(launch_set: LaunchSet) -> str:
     hosts: dict[str, list[str]] = {}
     for role in launch_set.roles:
         sets = _stateful_sets(role)
-        items += [_service(name, ENGINE_PORT, is_headless=True) for name in sets]
-        items += [_stateful_set(role, name, replicas) for name, replicas in sets.items()]
+        items += role_objects(role, ENGINE_PORT, node_selector(launch_set, role))
         answering = 1 if role.nodes > 1 else role.count  # pods that answer clients
         hosts[role.name] = [f"{name}-{pod}.{name}" for name in sets for pod in range(answering)]
     items += _router(launch_set, hosts)
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2) + "\n"
+
+
+def role_objects(role: EngineRole, port: int, selector: dict[str, Any]) -> list[dict[str, Any]]:
+    """The StatefulSets of a role's engines, which answer at a port, and their headless Services.
+
+    ``selector``: from `node_selector`.
+    """
+    sets = _stateful_sets(role)
+    services = [_service(name, port, is_headless=True) for name in sets]
+    return services + [_stateful_set(role, name, replicas, port, selector) for name, replicas in sets.items()]
 
 
 def _stateful_sets(role: EngineRole) -> dict[str, int]:
@@ -34,9 +43,14 @@ def _stateful_sets(role: EngineRole) -> dict[str, int]:
     return {f"{role.name}-{index}": role.nodes for index in range(role.count)}
 
 
-def _stateful_set(role: EngineRole, name: str, replicas: int) -> dict[str, Any]:
+def node_selector(launch_set: LaunchSet, role: EngineRole) -> dict[str, Any]:
+    """Fields of a pod that choose machines with the role's GPU, where roles have different ones."""
+    return {"nodeSelector": {"nvidia.com/gpu.product": role.gpu_label}} if launch_set.has_mixed_gpus else {}
+
+
+def _stateful_set(role: EngineRole, name: str, replicas: int, port: int, selector: dict[str, Any]) -> dict[str, Any]:
     labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": _pod(role, name)}
+    template = {"metadata": {"labels": labels}, "spec": {**_pod(role, name, port), **selector}}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -51,7 +65,7 @@ def _stateful_set(role: EngineRole, name: str, replicas: int) -> dict[str, Any]:
     }
 
 
-def _pod(role: EngineRole, name: str) -> dict[str, Any]:
+def _pod(role: EngineRole, name: str, port: int) -> dict[str, Any]:
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     if role.source.is_path:
@@ -59,21 +73,21 @@ def _pod(role: EngineRole, name: str) -> dict[str, Any]:
         volumes.append({"name": "checkpoint", "hostPath": {"path": role.source.name}})
     container = {
         "name": role.plan.decides,
-        "image": SERVERS[role.plan.decides].image,
+        "image": image(role.plan),
         "command": ["/bin/sh", "-c", engine_script(role)],
-        "env": _environment(role, name),
-        "ports": [{"containerPort": ENGINE_PORT}],
+        "env": _environment(role, name, port),
+        "ports": [{"containerPort": port}],
         "resources": {"limits": {"nvidia.com/gpu": role.plan.gpus // role.nodes}},
         "volumeMounts": mounts,
     }
     if role.nodes == 1:
-        probe = {"httpGet": {"path": "/health", "port": ENGINE_PORT}, "periodSeconds": 10}
+        probe = {"httpGet": {"path": "/health", "port": port}, "periodSeconds": 10}
         container["readinessProbe"] = probe
     return {"containers": [container], "volumes": volumes}
 
 
-def _environment(role: EngineRole, name: str) -> list[dict[str, Any]]:
-    variables: list[dict[str, Any]] = [_TOKEN, {"name": "PORT", "value": str(ENGINE_PORT)}]
+def _environment(role: EngineRole, name: str, port: int) -> list[dict[str, Any]]:
+    variables: list[dict[str, Any]] = [_TOKEN, {"name": "PORT", "value": str(port)}]
     if role.role != "any" and role.plan.decides == "vllm":
         address = {"fieldRef": {"fieldPath": "status.podIP"}}
         variables.append({"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": address})

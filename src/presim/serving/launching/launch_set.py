@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from presim.hardware import Cluster
-from presim.serving.deployments.deployment_search import DeploymentPoint
+from presim.hardware import Cluster, Gpu
+from presim.serving.deployments.deployment_point import DeploymentPoint
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource, checkpoint_source
 from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.times import PricedEngine
 
-RouterProgram = Literal["vllm", "sglang", "dynamo"]
+RouterProgram = Literal["vllm", "sglang", "dynamo", "llm-d"]
 ROUTER_PORT, ENGINE_PORT = 8000, 8100
 _SIDE_CHANNEL_PORT, _BOOTSTRAP_PORT, _RPC_PORT = 5600, 8998, 29550  # the engines' own defaults
 _PORTS_OF_ENGINE = 64  # side channels of an engine's ranks are counted on from the first port
@@ -26,7 +27,13 @@ class EngineRole:
     plan: ServingPlan
     count: int
     source: CheckpointSource
+    gpu: Gpu
     gpus_per_node: int
+
+    @property
+    def gpu_label(self) -> str:
+        """The value of `nvidia.com/gpu.product` on machines with this GPU, by NVIDIA's feature discovery."""
+        return self.gpu.name.replace(" ", "-")
 
     @property
     def nodes(self) -> int:
@@ -58,8 +65,6 @@ class LaunchSet:
 
     roles: tuple[EngineRole, ...]
     router: RouterProgram
-    gpu: str  # of the catalogue
-    gpus_per_node: int
 
     @property
     def engine(self) -> str:
@@ -77,9 +82,14 @@ class LaunchSet:
         return sum(role.plan.gpus * role.count for role in self.roles)
 
     @property
+    def has_mixed_gpus(self) -> bool:
+        """Whether roles have different GPUs, and therefore machines of their own."""
+        return len({role.gpu.id for role in self.roles}) > 1
+
+    @property
     def fits_a_node(self) -> bool:
         """Whether all engines share one machine."""
-        return self.gpus <= self.gpus_per_node
+        return not self.has_mixed_gpus and self.gpus <= self.roles[0].gpus_per_node
 
     @property
     def needs_router(self) -> bool:
@@ -111,16 +121,16 @@ class LaunchSet:
 def launch_set_of(point: DeploymentPoint, word: str, router: RouterProgram | None = None) -> LaunchSet:
     """The engines of a deployment of the model that ``word`` means."""
     engine, prefill = point.engine, point.prefill or point.engine
-    cluster: Cluster = engine.cluster
-    per_node = cluster.node.gpus
 
-    def role(name: str, kind: Role, plan: ServingPlan, count: int) -> EngineRole:
-        return EngineRole(name, kind, plan, count, checkpoint_source(word, engine.model, plan), per_node)
+    def role(name: str, kind: Role, built: PricedEngine, count: int) -> EngineRole:
+        cluster: Cluster = built.cluster
+        source = checkpoint_source(word, built.model, built.plan)
+        return EngineRole(name, kind, built.plan, count, source, cluster.gpu, cluster.node.gpus)
 
-    roles: tuple[EngineRole, ...] = (role("engine", "any", engine.plan, point.replicas),)
+    roles: tuple[EngineRole, ...] = (role("engine", "any", engine, point.replicas),)
     if point.prefill_replicas:
         roles = (
-            role("prefill", "prefill", prefill.plan, point.prefill_replicas),
-            role("decode", "decode", engine.plan, point.replicas),
+            role("prefill", "prefill", prefill, point.prefill_replicas),
+            role("decode", "decode", engine, point.replicas),
         )
-    return LaunchSet(roles, router or engine.plan.decides, cluster.gpu.id, per_node)
+    return LaunchSet(roles, router or engine.plan.decides)

@@ -20,6 +20,8 @@ def serve_words(word: str, deployment: Deployment) -> list[str]:
         words += (
             ["--prefill-tp", str(deployment.prefill.plan.tp)] if deployment.prefill.plan.tp != engine.plan.tp else []
         )
+        prefill_gpu = deployment.prefill.cluster.gpu.id
+        words += ["--prefill-gpu", prefill_gpu] if prefill_gpu != cluster.gpu.id else []
     return words
 
 

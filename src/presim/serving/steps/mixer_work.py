@@ -119,7 +119,7 @@ def kernel(
 ) -> AttentionKernel:
     """One layer's attention for equal sequences; with drafted tokens, a decode has several queries.
 
-    Where ranks divide the cache by tokens (`ServingPlan.dcp`), each attends with the heads of all of them to its own keys.
+    Where ranks divide the cache by tokens (`ServingPlan.dcp`), each attends with the heads of all to its own keys.
     """
     gathered = plan.dcp if decode else 1
     heads, keys = mixer.heads // plan.tp * gathered, max(-(-keys // gathered), queries)

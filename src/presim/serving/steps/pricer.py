@@ -32,6 +32,13 @@ class PricedWork:
     prices_by_work: dict[Work, tuple[float, str, float]] = dataclasses.field(default_factory=dict)
     bounds: dict[Work, str] = dataclasses.field(default_factory=dict)  # bottlenecks, as prices name them
 
+    def without_collectives(self) -> PricedWork:
+        """The prices that do not follow from a plan's ranks: plans of one GPU and engine share them."""
+        kernels = [work for work in self.prices_by_work if not isinstance(work, Reduce)]
+        return PricedWork(
+            {work: self.prices_by_work[work] for work in kernels}, {work: self.bounds[work] for work in kernels}
+        )
+
 
 class Pricer:
     """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""

@@ -161,11 +161,13 @@ KINDS = (
     ResultKind(
         "deployments",
         "presim deploy --json",
-        1,
-        "presim.serving.deployments.deployment_record:text",
+        2,
+        "presim.serving.deployments.report_lines:text",
         "judged pareto simulated",
+        struct="presim.result.deployments:DeployResult",
         page="presim.serving.deployments.deployment_page:render",
         names_partial=True,
+        upgrades={1: "presim.serving.deployments.deployment_record:upgrade_1"},
     ),
     ResultKind(
         "serving-calibration",

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 from presim.cli.deploy import command
 from presim.errors import InputError
+from presim.serving.deployments.capacity import Trial
 from presim.serving.deployments.demand import Demand, price_of, watts_of
+from presim.serving.deployments.deployment_answer import by_worth
+from presim.serving.deployments.deployment_ranking import RankedDeployment
+from presim.serving.deployments.sensitivity import Confirmed
 from support.deployments import point
 
 ASKED = "llama3-8b --gpu h100-sxm --input 300 --output 40 --slo tpot:20 --max-gpus 1 --weights bf16"
@@ -30,20 +34,33 @@ def asked(words: str, base: str = ASKED) -> tuple[int, dict[str, Any]]:
 
 def test_all_gpus_are_used() -> None:
     code, content = asked("--total-gpus 5 --price-per-gpu-hour 2")
-    best = content["best"]
-    assert (code, best["gpus"], content["units"], content["costs"]["hour"]) == (0, 5, 5, 10)
+    best, confirmation = content["best"], content["confirmation"]
+    assert (code, best["gpus"], confirmation["units"], confirmation["costs"]["hour"]) == (0, 5, 5, 10)
     assert best["deployment"].startswith("5 x h100-sxm TP1")
     per_million = 2 / best["tokens_per_s_per_gpu"] / 3600 * 1e6
-    assert content["costs"]["million_output_tokens"] == pytest.approx(per_million)
+    assert confirmation["costs"]["million_output_tokens"] == pytest.approx(per_million)
 
 
 def test_a_rate_has_the_fewest_gpus_and_one_that_may_fail() -> None:
     code, content = asked("--rate 200")
-    best, units = content["best"], content["units"]
+    best, units = content["best"], content["confirmation"]["units"]
     assert code == 0
     unit_rate = best["request_rate"] / units
     assert unit_rate * (units - 1) < 200 <= best["request_rate"]
-    assert content["spare_units"] == 1
+    assert content["confirmation"]["spare_units"] == 1
+
+
+def test_of_two_for_the_same_money_the_faster_is_best() -> None:
+    """Six GPUs are needed either way: six engines that serve 9 requests/s each, or twice three that serve 36."""
+    output = 200.0
+    slow, fast = (
+        Confirmed(RankedDeployment(deployed, "meets", Trial(rate, 1000, {}, True, 1.0, 0.9), output), {}, 99.0)
+        for deployed, rate in ((point(), 9.0), (point(replicas=1, prefill=2), 36.0))
+    )
+    demand = Demand(rate=50.0, prices=PRICED)
+    assert [demand.units(slow.outcome.point, 9.0), demand.units(fast.outcome.point, 36.0)] == [6, 2]
+    assert by_worth([fast, slow], demand, output) == by_worth([slow, fast], demand, output) == [slow, fast]
+    assert by_worth([slow, fast], Demand(rate=500.0, total_gpus=8), output) == []
 
 
 @pytest.mark.parametrize(
@@ -80,6 +97,11 @@ def test_what_the_limits_allow_is_said_where_it_is_too_little(words: str, senten
         ),
         ("--max-power lots", "--max-power is a power such as 40kW or 1MW, not 'lots'; correct it"),
         ("--price-per-gpu-hour b200=4", "--price-per-gpu-hour is for b200, which no --gpu names; correct it"),
+        (
+            "--gpu l40s --price-per-gpu-hour h100-sxm=2.5",
+            "--price-per-gpu-hour has no price of l40s, so that deployments cannot be compared: say l40s=PRICE, too, "
+            "or leave it out",
+        ),
         ("--price-per-gpu-hour free", "--price-per-gpu-hour is PRICE or GPU=PRICE, not 'free'; e.g. h100-sxm=2.5"),
         (
             "--total-gpus 1 --max-gpus 2",

@@ -11,7 +11,8 @@ from presim.serving.answer import metrics
 from presim.serving.deployments import deployment_ranking
 from presim.serving.deployments.capacity import MOST_REQUESTS, OfferedLoad, Trial, judge, largest, load_of, trial
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.deployments.deployment_search import Found, Space, excess, search
+from presim.serving.deployments.deployment_point import excess
+from presim.serving.deployments.deployment_search import Found, Space, search
 from presim.serving.deployments.prediction import predict
 from presim.serving.deployments.rates import sustainable_rate
 from presim.serving.engines.simulate_fleet import simulate

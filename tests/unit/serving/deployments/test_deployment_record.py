@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import msgspec
+
+from presim.result.deployments import DeployResult
 from presim.serving.deployments.deployment_page import render
-from presim.serving.deployments.deployment_record import encode, table, text
+from presim.serving.deployments.deployment_record import encode, table, upgrade_1
+from presim.serving.deployments.report_lines import text
 
 ESTIMATE = {"deployment": "1 x h100-sxm TP1 bf16", "gpus": 1, "ttft_ms": 20.0, "tpot_ms": 8.0,
             "tokens_per_s_per_gpu": 100.0, "tokens_per_s_per_user": 125.0}  # fmt: skip
 FIGURES = {"mean_ttft_ms": 31.0, "p99_ttft_ms": 42.0, "mean_tpot_ms": 9.0, "output_throughput": 105.0}
 
 
-def answer(**fields: Any) -> dict[str, Any]:
+def answer(**fields: Any) -> DeployResult:
+    """An answer as schema 1 had it, read by this version."""
     common = {"slo": {"tpot": 20.0}, "judged": 3, "pareto": [ESTIMATE], "refused": {}, "not_modelled": []}
-    return {**common, "best": ESTIMATE, "nearest": None, "simulated": [], **fields}
+    return msgspec.convert(
+        upgrade_1({**common, "best": ESTIMATE, "nearest": None, "simulated": [], **fields}), DeployResult
+    )
 
 
 def test_answers_of_earlier_versions_are_read() -> None:
@@ -83,18 +89,31 @@ def test_large_numbers_are_written_out() -> None:
 def test_the_page_shows_the_front_and_the_load() -> None:
     """Also of a file, whose keys are sorted, and of an answer without a best."""
     best = {**ESTIMATE, **FIGURES, "request_rate": 2.0, "verdict": "meets", "meets_slo": True}
-    content = answer(best=best, simulated=[best], slo_statistics={"ttft": "p99"}, plans=7, **CONFIRMED)
-    content["slo"] = {"ttft": 50.0, "tpot": 20.0}
+    slo = {"ttft": 50.0, "tpot": 20.0}
+    content = answer(best=best, simulated=[best], slo=slo, slo_statistics={"ttft": "p99"}, plans=7, **CONFIRMED)
     page = render(content)
     assert page.count("<svg") == 2
     for words in ("p99 TTFT of the best over its load", "queues grow", "Tokens/s per GPU over tokens/s of a user"):
         assert words in page
-    assert page == render(json.loads(encode(content)))
+    assert page.count("<circle") == 2
+    speeds = "100 tokens/s/GPU, 125 tokens/s of a user, TTFT 20 ms"
+    assert f"<title>1 x h100-sxm TP1 bf16: {speeds}, simulated</title>" in page
+    assert page == render(msgspec.json.decode(encode(content), type=DeployResult))
     assert "No deployment serves this" in render(answer(best=None))
 
 
 def test_the_table_has_a_row_for_each_simulated_plan() -> None:
     rows = [{**ESTIMATE, "verdict": "meets"}, {**ESTIMATE, "verdict": "misses", "reason": "no memory"}]
     lines = table(answer(simulated=rows)).decode().splitlines()
-    assert lines[0].startswith("deployment,gpus,verdict,")
-    assert [line.split(",")[2] for line in lines[1:]] == ["meets", "misses"]
+    column = lines[0].split(",").index("verdict")
+    assert lines[0].startswith("deployment,gpus,gpu,")
+    assert [line.split(",")[column] for line in lines[1:]] == ["meets", "misses"]
+
+
+def test_a_plan_without_room_of_an_earlier_version_is_read() -> None:
+    """It stood as the nearest plan, without figures."""
+    lacking = {"deployment": "1 x l40s as TP1", "gpu": "l40s", "gpus": 1, "needed_bytes": 3, "missing_bytes": 2}
+    content = answer(best=None, nearest=lacking, shortfall="No plan holds it.", judged=0)
+    assert content.without_room is not None
+    assert (content.nearest, content.without_room.missing_bytes) == (None, 2)
+    assert text(content).startswith("No plan holds it.\n")

@@ -16,10 +16,14 @@ from presim.cli.deploy import command
 from presim.cost.measured import table
 from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.errors import InputError
+from presim.hardware import catalogue
 from presim.serving.answer.metrics import Slo
+from presim.serving.defaults import with_defaults
+from presim.serving.deployments.deployment_point import DeploymentPoint
 from presim.serving.deployments.deployment_ranking import deployment_of
-from presim.serving.deployments.deployment_search import DeploymentPoint, Space, engines, search
+from presim.serving.deployments.deployment_search import Space, engines, search
 from presim.serving.deployments.prediction import predict
+from presim.serving.engine_versions import NEWEST, EngineRelease
 from presim.serving.model_lookup import find
 from presim.serving.steps.times import PricedEngine, build
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
@@ -76,7 +80,7 @@ def test_a_search_without_any_plan_says_why() -> None:
 
 def test_engines_are_compared() -> None:
     """SGLang's decodes wait for prompts; the closed form is near its simulation if lengths keep requests apart."""
-    both = dataclasses.replace(SMALL, engines=("vllm", "sglang"), disaggregated=False)
+    both = dataclasses.replace(SMALL, engines=(EngineRelease("vllm"), EngineRelease("sglang")), disaggregated=False)
     found = search(find("llama3-8b"), both, 512, 128, Slo())
     assert {point.engine.plan.decides for point in found.points} == {"vllm", "sglang"}
     assert found.refused["SGLang's pipeline stages are not modelled"] == 2
@@ -123,7 +127,7 @@ def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     best = said["best"]
     assert (best["basis"], best["verdict"], best["meets_slo"]) == ("simulated", "meets", True)
-    assert best["p90_tpot_ms"] <= 20
+    assert best["figures"]["p90_tpot_ms"] <= 20
     assert {entry["basis"] for entry in said["pareto"]} == {"estimated"}
     assert {entry["verdict"] for entry in said["simulated"]} <= {"meets", "fewer"}
     assert {"compose.json", "kubernetes.json", "engine.sh", "bench.sh"} < {path.name for path in folder.iterdir()}
@@ -148,12 +152,13 @@ def test_an_slo_that_nothing_keeps_ends_with_what_would_help() -> None:
     said = json.loads(done.stdout)
     assert done.return_value == 4
     assert said["best"] is None
-    nearest, (looser, larger) = said["nearest"], said["would_help"]
+    nearest, (looser, larger, other_gpu) = said["nearest"], said["would_help"]
     assert nearest["verdict"] == "misses"
-    assert nearest["mean_tpot_ms"] > 3
+    assert nearest["figures"]["mean_tpot_ms"] > 3
     assert looser.startswith("A looser SLO: --slo ttft:500@p99 --slo tpot:")
     assert f"is met by {nearest['deployment']}" in looser
     assert larger.startswith("More GPUs: --max-gpus 4 allows 1 x h100-sxm TP4 ")
+    assert other_gpu.startswith("Another GPU: --gpu ")
     option = looser.split("--slo tpot:")[1].split()[0]
     words = words.replace("tpot:3@mean", f"tpot:{option}")
     assert CliRunner().invoke(command, shlex.split(words), standalone_mode=False).return_value == 0
@@ -164,7 +169,7 @@ def test_lengths_have_a_spread() -> None:
     done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-"], standalone_mode=False)
     fixed = CliRunner().invoke(command, [*shlex.split(words.replace("~0.5", "")), "--json", "-"], standalone_mode=False)
     spread_best, fixed_best = (json.loads(run.stdout)["best"] for run in (done, fixed))
-    assert spread_best["p99_ttft_ms"] > 1.05 * fixed_best["p99_ttft_ms"]
+    assert spread_best["figures"]["p99_ttft_ms"] > 1.05 * fixed_best["figures"]["p99_ttft_ms"]
 
 
 @pytest.mark.parametrize(
@@ -223,3 +228,46 @@ def test_limits_share_the_prices_of_a_plan() -> None:
         assert np.array_equal(engine.times.token_ns, alone.times.token_ns)
         assert np.array_equal(engine.times.decode_ns, alone.times.decode_ns)
         assert (engine.origins, engine.uncertainty) == (alone.origins, alone.uncertainty)
+
+
+def test_what_launch_files_leave_to_the_engine_has_its_defaults() -> None:
+    """SGLang's share of memory, and the steps of a version before vLLM's asynchronous ones."""
+    releases = EngineRelease("sglang"), EngineRelease("vllm", "0.11"), EngineRelease("vllm")
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), engines=releases)
+    plans = [engine.plan for engine in engines(find("llama3-8b"), space, 700) if isinstance(engine, PricedEngine)]
+    by_engine = {EngineRelease(plan.decides, plan.engine_version): plan for plan in plans}
+    assert by_engine.keys() == {*releases}
+    fields = {"kernels": "sglang", "max_num_seqs": 1024, "max_num_batched_tokens": 8192}
+    gpu = catalogue.gpu("h100-sxm")
+    default = with_defaults(fields, find("llama3-8b"), gpu)
+    assert by_engine[releases[0]].gpu_memory_utilization == default.gpu_memory_utilization < 0.92
+    assert [by_engine[release].async_scheduling for release in releases[1:]] == [False, True]
+
+
+def test_versions_are_told_apart() -> None:
+    words = "llama3-8b --gpu h100-sxm --input 300 --output 40 --slo tpot:20 --max-gpus 1 --weights bf16"
+    words += " --engine vllm --engine vllm@0.11"
+    done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-"], standalone_mode=False)
+    simulated = json.loads(done.stdout)["simulated"]
+    versions = {entry["engine_version"] for entry in simulated}
+    assert versions == {NEWEST["vllm"], "0.11"}
+    assert any("x h100-sxm vLLM 0.11, TP1" in entry["deployment"] for entry in simulated)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--engine trtllm", "--engine is vllm or sglang, or a version as vllm@0.19, not 'trtllm'; correct it"),
+        ("--engine vllm@new", "--engine-version is a version such as 0.6.3, not 'new'; correct it"),
+        (
+            "--engine vllm --engine sglang --engine-version 0.5",
+            "--engine-version is of one engine without a version; say --engine vllm@VERSION --engine sglang@VERSION "
+            "instead",
+        ),
+    ],
+)
+def test_engines_that_are_none_are_refused(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        CliRunner().invoke(
+            command, shlex.split(f"llama3-8b --gpu h100-sxm {words}"), standalone_mode=False, catch_exceptions=False
+        )

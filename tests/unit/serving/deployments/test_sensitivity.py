@@ -10,7 +10,7 @@ import pytest
 from presim.serving.answer.metrics import slo_of
 from presim.serving.deployments.capacity import OfferedLoad, load_of
 from presim.serving.deployments.deployment_ranking import outcome_of
-from presim.serving.deployments.sensitivity import confirmed
+from presim.serving.deployments.sensitivity import confirmed, with_doubt
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.serving.workloads.workload import make
 from support.deployments import point
@@ -25,7 +25,7 @@ def test_draws_meet_the_slo_in_the_mean() -> None:
     deployed = point(max_num_batched_tokens=8192)
     asked = load("tpot:14")
     outcome = outcome_of(deployed, asked, 0.0)
-    settled = confirmed(outcome, asked)
+    settled = with_doubt(confirmed(outcome, asked), asked)
     assert outcome.trial is not None
     assert settled.outcome.trial is not None
     low, high = settled.ranges["p99_tpot_ms"]

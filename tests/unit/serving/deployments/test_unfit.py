@@ -52,6 +52,6 @@ def test_no_room_ends_with_four_and_a_document(tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert said.startswith("No plan holds llama3-70b and a request of 1,280 tokens; the nearest: 1 x l4 as TP1 ")
     answer = json.loads((tmp_path / "answer.json").read_text())
-    assert (answer["best"], answer["nearest"]["gpu"]) == (None, "l4")
-    assert answer["nearest"]["missing_bytes"] > 0
+    assert (answer["best"], answer["nearest"], answer["without_room"]["gpu"]) == (None, None, "l4")
+    assert answer["without_room"]["missing_bytes"] > 0
     assert any(sentence.startswith("Another GPU: --gpu ") for sentence in answer["would_help"])

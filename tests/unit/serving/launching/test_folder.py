@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -20,7 +21,7 @@ from presim.serving.launching.folder import DeploymentFolder, files, write
 from presim.serving.launching.launch_set import RouterProgram
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import ServingPlan
-from support.deployments import folder, point
+from support.deployments import engine_of, folder, point
 
 KINDS: dict[str, tuple[dict[str, Any], RouterProgram | None]] = {
     "one engine": ({"tp": 2}, None),
@@ -32,6 +33,8 @@ KINDS: dict[str, tuple[dict[str, Any], RouterProgram | None]] = {
     "apart on two machines": ({"replicas": 1, "prefill": 1, "tp": 8}, None),
     "experts of data-parallel ranks": ({"word": "qwen3-30b-a3b", "dp": 8, "ep": True, "replicas": 2}, None),
     "Dynamo's": ({"replicas": 2, "prefill": 2}, "dynamo"),
+    "llm-d's": ({"replicas": 2, "prefill": 1, "tp": 2}, "llm-d"),
+    "llm-d's together": ({"replicas": 2}, "llm-d"),
 }
 
 
@@ -54,7 +57,7 @@ def test_each_kind_starts(kind: str, tmp_path: Path) -> None:
     write(content, tmp_path)
     for name in [name for name in texts if name.endswith(".sh")]:
         subprocess.run(["sh", "-n", str(tmp_path / name)], check=True)
-    if content.launch_set.fits_a_node:
+    if content.launch_set.fits_a_node and content.launch_set.router != "llm-d":
         services = json.loads(texts["compose.json"])["services"]
         engines = [service for name, service in services.items() if name != "router"]
         devices = [service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for service in engines]
@@ -224,3 +227,75 @@ def test_the_page_s_calibration_takes_the_benchmark(tmp_path: Path, monkeypatch:
         for option in ("", "--overheads overheads.json")
     )
     assert corrected < 0.95 * plain
+
+
+def mixed_folder(router: RouterProgram | None = None) -> DeploymentFolder:
+    """Prefill on one L40S, decode on two H100."""
+    decode = point(replicas=1, prefill=1, tp=2)
+    prefill = engine_of("llama3-8b", "l40s", dataclasses.replace(decode.engine.plan, tp=1))
+    return folder(dataclasses.replace(decode, prefill=prefill, gpus=3), router=router)
+
+
+@pytest.mark.parametrize("router", [None, "dynamo", "llm-d"])
+def test_roles_with_gpus_of_their_own_choose_their_machines(router: RouterProgram | None) -> None:
+    """By NVIDIA's label of the product; nothing is written for one machine, and the rehearsal has both GPUs."""
+    content = mixed_folder(router)
+    texts = files(content)
+    manifest = texts["kubernetes.json"].decode()
+    assert manifest.count('"nvidia.com/gpu.product": "NVIDIA-L40S"') == 1
+    assert manifest.count('"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"') == 1
+    assert not {"start.sh", "compose.json"} & set(texts)
+    assert "--gpu h100-sxm --tp 2" in texts["rehearse.sh"].decode()
+    assert "--prefill-tp 1 --prefill-gpu l40s" in texts["rehearse.sh"].decode()
+
+
+def test_one_kind_of_gpu_needs_no_label() -> None:
+    assert b"nvidia.com/gpu.product" not in files(written("apart"))["kubernetes.json"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, router) in KINDS.items() if router == "llm-d"])
+def test_llm_d_routes_to_pods_of_its_pool(kind: str) -> None:
+    """The router's values select the labels and the port of the pods that answer; decode pods have the sidecar."""
+    content = written(kind)
+    texts = files(content)
+    router = json.loads(texts["llm-d-router.json"])["router"]
+    config = json.loads(router["epp"]["pluginsCustomConfig"][router["epp"]["pluginsConfigFile"]])
+    declared = {plugin["type"] for plugin in config["plugins"]}
+    for profile in config["schedulingProfiles"]:
+        assert {plugin["pluginRef"] for plugin in profile["plugins"]} <= declared
+    (target,) = router["modelServers"]["targetPorts"]
+    labels = router["modelServers"]["matchLabels"].items()
+    for item in [item for item in items(content) if item["kind"] == "StatefulSet"]:
+        template = item["spec"]["template"]
+        assert labels <= template["metadata"]["labels"].items()
+        answering = [*template["spec"].get("initContainers", []), *template["spec"]["containers"]][0]
+        assert answering["ports"] == [{"containerPort": target["number"]}]
+        is_decode = template["metadata"]["labels"].get("llm-d.ai/role") == "decode"
+        assert is_decode == (answering["name"] == "routing-proxy")
+    assert "helm install presim oci://ghcr.io/llm-d/charts/llm-d-router-standalone --version v0.9.0" in (
+        texts["README.md"].decode()
+    )
+
+
+def test_llm_d_is_written_for_vllm_on_one_machine() -> None:
+    with pytest.raises(InputError, match=r"written for vLLM's engines; use --router sglang or dynamo"):
+        files(folder(point(kernels="sglang"), router="llm-d"))
+    with pytest.raises(InputError, match=r"engines of one machine, and TP8 PP2 bf16 has 16 GPUs on machines of 8; use"):
+        files(folder(point(tp=8, pp=2), router="llm-d"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "container"),
+    [
+        ({}, "vllm/vllm-openai:v0.33.0"),
+        ({"engine_version": "0.19"}, "vllm/vllm-openai:v0.19.0"),
+        ({"engine_version": "0.6.3.post1"}, "vllm/vllm-openai:v0.6.3.post1"),
+        ({"engine_version": "v0.5.3", "kernels": "sglang"}, "lmsysorg/sglang:v0.5.3"),
+    ],
+)
+def test_containers_have_the_version_that_was_simulated(plan: dict[str, Any], container: str) -> None:
+    """A version whose arguments presim does not know is named first in the page."""
+    texts = files(folder(point(**plan)))
+    (service,) = json.loads(texts["compose.json"])["services"].values()
+    assert service["image"] == container
+    assert ("compare the arguments" in texts["README.md"].decode()) == bool(plan)
