@@ -20,7 +20,7 @@ from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
 from presim.capture.ranks.rank_grid import exchange_closure, find_layout, message_groups
 from presim.capture.ranks.rank_selection import Checks
-from presim.capture.ranks.sampling import Sampling, difference_note, no_grid_note, rank_reads_of
+from presim.capture.ranks.replica_sampling import Sampling, difference_note, no_grid_note, rank_reads_of
 from presim.system.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order

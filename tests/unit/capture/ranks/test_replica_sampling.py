@@ -10,7 +10,7 @@ import pytest
 
 from presim import hardware
 from presim.capture.ranks.rank_selection import Checks
-from presim.capture.ranks.sampling import Sampling
+from presim.capture.ranks.replica_sampling import Sampling
 
 
 class _Setting:
