@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.launch_configs.accelerate_settings import accelerate_sharding
+from presim.composition.launch_configs.adapter_settings import adapter_options, optimizer_options
 from presim.composition.launch_configs.deepspeed_settings import deepspeed_sharding
 from presim.composition.launch_configs.model_ids import launched_model
 from presim.composition.launch_configs.plan_of_launch import LaunchedPlan
 from presim.composition.launch_configs.settings import Settings, read_settings
 from presim.composition.launch_configs.sharding import DATA_PARALLEL, EAGER, HF, IN_HOST_MEMORY, Sharding, check_degrees
-from presim.composition.launch_configs.trainer_settings import ADAM, ADAPTERS
 from presim.errors import InputError
 
 _OTHER_STEPS = (
@@ -21,8 +21,7 @@ _OTHER_STEPS = (
 )
 _ONLY_RUN = "it is not composed; run the program under `presim run`"
 _REFUSED = {
-    "adapter": ADAPTERS, "load_in_8bit": "quantised weights are not composed", "lisa_n_layers": _ONLY_RUN,
-    "load_in_4bit": "quantised weights are not composed", "gptq": "quantised weights are not composed",
+    "lisa_n_layers": _ONLY_RUN, "gptq": "quantised weights are not composed",
     "rl": _OTHER_STEPS, "reward_model": _OTHER_STEPS, "process_reward_model": _OTHER_STEPS, "qat.activation_dtype":
     _ONLY_RUN, "qat.weight_dtype": _ONLY_RUN, "relora": _ONLY_RUN, "unfrozen_parameters": _ONLY_RUN,
     "expert_parallel_size": _ONLY_RUN, "is_multimodal": _ONLY_RUN, "processor_type": _ONLY_RUN,
@@ -38,6 +37,8 @@ _FASTER = {
     "liger_cross_entropy": "Liger's kernels", "cut_cross_entropy": "cut cross-entropy",
     "flash_attn_cross_entropy": "fused cross-entropy", "flash_attn_rms_norm": "fused norms",
     "flash_attn_fuse_mlp": "fused products", "flash_attn_fuse_qkv": "fused products", "use_kernels": "hub kernels",
+    "lora_mlp_kernel": "axolotl's kernels of adapters", "lora_qkv_kernel": "axolotl's kernels of adapters",
+    "lora_o_kernel": "axolotl's kernels of adapters",
     "chunked_cross_entropy": "chunked cross-entropy", "unsloth_rms_norm": "Unsloth's kernels",
     "unsloth_rope": "Unsloth's kernels", "unsloth_cross_entropy_loss": "Unsloth's kernels",
 }  # fmt: skip
@@ -85,19 +86,17 @@ def axolotl_plan(
         notes.append(IN_HOST_MEMORY)
     if (norm := settings.value("max_grad_norm")) is not None:
         fields["clip"] = float(str(norm)) > 0
-    optimizer = settings.text("optimizer") or "adamw_torch_fused"
-    if optimizer.lower() not in ADAM:
-        raise InputError(
-            f"{origin} has the optimizer {optimizer}; presim's programs have AdamW alone: use adamw_torch, or run the "
-            "program under `presim run`"
-        )
     fields |= {field: degree for name, field in _DEGREES if (degree := settings.number(name) or 1) > 1}
     batches = settings.number("gradient_accumulation_steps") or sharding.micro_batches or 1
-    framework, precision, format_notes = _numbers(settings, sharding)
+    adapters = adapter_options(settings, sharding)
+    framework, precision, format_notes = _numbers(settings, sharding, has_adapters=bool(adapters))
+    optim, optimizer = optimizer_options(settings.text("optimizer"), framework, fields["data_style"], origin)
+    fields |= optimizer
     check_degrees(fields, origin)
     notes += [*format_notes, *_faster(settings), *sharding.notes, *settings.unread_note(_NO_EFFECT)]
+    overrides = (*(sharding.overrides if framework == sharding.framework else ()), *adapters, *optim)
     return LaunchedPlan(
-        model, fields, precision, sharding.overrides if framework == sharding.framework else (), None, None,
+        model, fields, precision, overrides, None, None,
         tuple(notes), framework, None, batches, sharding.copies,
     )  # fmt: skip
 
@@ -126,7 +125,7 @@ def _sharding(settings: Settings, model: str, folder: Path) -> Sharding:
     return accelerate_sharding(values, None, folder, settings.origin)
 
 
-def _numbers(settings: Settings, sharding: Sharding) -> tuple[str, str | None, list[str]]:
+def _numbers(settings: Settings, sharding: Sharding, *, has_adapters: bool) -> tuple[str, str | None, list[str]]:
     """The framework that has these numbers, its precision, and notes.
 
     axolotl loads weights in bf16, which FSDP and DeepSpeed keep in fp32 beside.
@@ -145,7 +144,7 @@ def _numbers(settings: Settings, sharding: Sharding) -> tuple[str, str | None, l
     notes = [] if is_bf16 or is_fp8 else ["The launch's fp16 is priced as bf16, without its scaled loss."]
     if is_fp8 and sharding.framework != HF:
         raise InputError(f"{settings.origin} has fp8 under {sharding.framework}; presim has it under FSDP")
-    if sharding.framework == HF and sharding.fields["data_style"] == "ddp" and not is_fp8:
+    if sharding.framework == HF and sharding.fields["data_style"] == "ddp" and not (is_fp8 or has_adapters):
         notes.append("Weights and their updates are in bf16, as in the launch: composed from eager layers.")
         return EAGER, None, notes
     return sharding.framework, "fp8-current" if is_fp8 else "bf16", notes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.launch_configs.accelerate_settings import accelerate_sharding
+from presim.composition.launch_configs.adapter_settings import adapter_options, optimizer_options
 from presim.composition.launch_configs.deepspeed_settings import deepspeed_sharding
 from presim.composition.launch_configs.model_ids import launched_model
 from presim.composition.launch_configs.plan_of_launch import LaunchedPlan
@@ -27,10 +28,9 @@ _SEQUENCES = (
     *("max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size", "max_seq_len", "seq_length"),
     *("sequence_length", "sequence_len"),
 )
-ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw")
 ADAPTERS = (
-    "adapters are not composed for this framework: --framework megatron --framework-args peft=lora has Megatron's, or "
-    "run the program under `presim run`"
+    "the program decides which modules have adapters: run it under `presim run`, or give them as --framework-args "
+    '"--lora_r 16 --lora_target_modules all-linear"'
 )
 _OTHER_STEPS = (
     "its steps are not those of pre-training; `presim rl` has steps of reinforcement learning, and `presim run` takes "
@@ -49,12 +49,7 @@ _REFUSED = {
     "pipeline_model_parallel_size": "Megatron trains it: name MODEL, and its plan with --framework megatron",
     "cp_size": "context parallelism is not composed here; run the program under `presim run`",
     "sequence_parallel_size": "context parallelism is not composed here; run the program under `presim run`",
-    "quant_config.name": "quantised weights are not composed; run the program under `presim run`",
-    **dict.fromkeys(("peft_config.name", "use_peft", "lora_enable", "use_lora", "peft_type"), ADAPTERS),
-    "load_in_4bit": "quantised weights are not composed; run the program under `presim run`",
-    "load_in_8bit": "quantised weights are not composed; run the program under `presim run`",
-    "quantization_bit": "quantised weights are not composed; run the program under `presim run`",
-    "quantization_method": "quantised weights are not composed; run the program under `presim run`",
+    **dict.fromkeys(("lora_enable", "use_lora", "peft_type"), ADAPTERS),
     "use_llama_pro": "frozen layers are not composed; run the program under `presim run`",
     "mixture_of_depths": "layers that tokens skip are not composed; run the program under `presim run`",
     "use_kt": "KTransformers' experts on the CPU are not composed; run the program under `presim run`",
@@ -137,8 +132,11 @@ def trainer_plan(
         fields.pop("global_batch", None)  # DeepSpeed's follows from the others, or it refuses the launch
     else:
         fields["global_batch"] = samples
-    _check_optimizer(settings)
-    framework, precision, format_notes = _numbers(settings, sharding, defaults)
+    adapters = adapter_options(settings, sharding)
+    framework, precision, format_notes = _numbers(settings, sharding, defaults, has_adapters=bool(adapters))
+    word = settings.text("optim", "optimizer")
+    optim, optimizer = optimizer_options(word, framework, fields.get("data_style", ""), origin)
+    fields |= optimizer
     if framework != MEGATRON:
         check_degrees(fields, origin)
     if sharding is DATA_PARALLEL:
@@ -146,7 +144,7 @@ def trainer_plan(
     if settings.switch("activation_offloading"):
         notes.append(IN_HOST_MEMORY)
     notes += [*format_notes, *_faster(settings), *settings.unread_note(_NO_EFFECT)]
-    overrides = sharding.overrides if framework == sharding.framework else ()
+    overrides = (*(sharding.overrides if framework == sharding.framework else ()), *adapters, *optim)
     return LaunchedPlan(
         model, fields, precision, overrides, sharding.nodes, None, (*notes, *sharding.notes), framework,
         sharding.world_size, None if "global_batch" in fields else batches, sharding.copies,
@@ -225,9 +223,8 @@ def _existing(folder: Path, file: str) -> Path:
 
 def _check_method(settings: Settings) -> None:
     method = settings.text("finetuning_type") or "full"
-    if method != "full":
-        reason = ADAPTERS if method in ("lora", "oft", "dora") else "only full training is composed"
-        raise InputError(f"{settings.origin} has finetuning_type: {method}: {reason}")
+    if method not in ("full", "lora"):
+        raise InputError(f"{settings.origin} has finetuning_type: {method}: full training and LoRA are composed")
     stage = settings.text("stage") or "sft"
     if stage not in ("sft", "pt"):
         raise InputError(
@@ -242,16 +239,9 @@ def _recomputes(settings: Settings, defaults: Defaults) -> bool:
     return settings.switch("gradient_checkpointing", "enable_activation_checkpointing", default=defaults.recomputes)
 
 
-def _check_optimizer(settings: Settings) -> None:
-    name = settings.text("optim", "optimizer") or ADAM[0]
-    if name.lower() not in ADAM:
-        raise InputError(
-            f"{settings.origin} has the optimizer {name}; presim's programs have AdamW alone: use adamw_torch, or run "
-            "the program under `presim run`"
-        )
-
-
-def _numbers(settings: Settings, sharding: Sharding, defaults: Defaults) -> tuple[str, str | None, list[str]]:
+def _numbers(
+    settings: Settings, sharding: Sharding, defaults: Defaults, *, has_adapters: bool
+) -> tuple[str, str | None, list[str]]:
     """The framework that has these numbers, its precision, and notes.
 
     Raises:
@@ -276,7 +266,12 @@ def _numbers(settings: Settings, sharding: Sharding, defaults: Defaults) -> tupl
         raise InputError(f"{settings.origin} has FP8 by {settings.text('fp8_backend')}; presim's program has torchao's")
     if is_fp8 and sharding.framework != HF:
         raise InputError(f"{settings.origin} has FP8 under {sharding.framework}; presim has it under FSDP and DDP")
-    if has_bf16_weights and sharding.framework == HF and sharding.fields.get("data_style") == "ddp" and not is_fp8:
+    if (
+        has_bf16_weights
+        and sharding.framework == HF
+        and sharding.fields.get("data_style") == "ddp"
+        and not (is_fp8 or has_adapters)
+    ):
         notes.append("Weights and their updates are in bf16, as in the launch: composed from eager layers.")
         return EAGER, None, notes
     return sharding.framework, "fp8-current" if is_fp8 else "bf16", notes

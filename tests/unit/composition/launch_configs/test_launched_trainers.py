@@ -168,6 +168,48 @@ def test_axolotl_without_shards_has_weights_in_bf16(tmp_path: Path) -> None:
     assert (launched.framework, launched.precision, launched.fields["data_style"]) == ("eager", None, "ddp")
 
 
+@pytest.mark.parametrize(
+    ("lines", "options"),
+    [
+        ("adapter: lora\nlora_r: 32\nlora_target_linear: true", "--lora_r 32 --lora_target_modules all-linear"),
+        ("adapter: lora\nlora_dropout: 0.05", "--lora_r 8 --lora_dropout 0.05"),
+        (
+            "adapter: qlora\nlora_target_modules: [q_proj, v_proj]",
+            "--lora_r 8 --lora_target_modules q_proj v_proj --load_in_4bit --use_bnb_nested_quant",
+        ),
+    ],
+)
+def test_axolotl_with_adapters(tmp_path: Path, lines: str, options: str) -> None:
+    launched = read_launch(_file(tmp_path, "a.yml", _AXOLOTL % lines))
+    assert (launched.framework, launched.precision, launched.fields["data_style"]) == ("hf", "bf16", "ddp")
+    assert " ".join(launched.overrides) == options
+
+
+def test_optimizers_of_bitsandbytes(tmp_path: Path) -> None:
+    """Beside adapters the program has them; of whole models that are composed, the plan."""
+    text = _AXOLOTL.replace("adamw_torch_fused", "adamw_bnb_8bit")
+    adapted = read_launch(_file(tmp_path, "a.yml", text % "adapter: lora"))
+    assert adapted.overrides[-2:] == ("--optim", "adamw_bnb_8bit")
+    whole = read_launch(_file(tmp_path, "b.yml", text % ""))
+    assert (whole.framework, whole.fields["optimizer"], whole.overrides) == ("eager", "adamw-8bit", ())
+    with pytest.raises(InputError, match="where ranks hold whole models"):
+        read_launch(_file(tmp_path, "c.yml", text % "fsdp_version: 2\ndp_shard_size: 8"))
+
+
+def test_llama_factory_and_trl_with_adapters(tmp_path: Path) -> None:
+    """LLaMA-Factory's adapters are on all linear layers, TRL's where PEFT puts them."""
+    text = (
+        "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n"
+        "lora_rank: 64\nbf16: true\n"
+        "quantization_bit: 4\nper_device_train_batch_size: 1\n"
+    )
+    assert " ".join(read_launch(_file(tmp_path, "f.yaml", text)).overrides) == (
+        "--lora_r 64 --lora_target_modules all-linear --load_in_4bit --use_bnb_nested_quant"
+    )
+    words = "trl sft --model_name_or_path meta-llama/Meta-Llama-3-8B --dataset_name x --use_peft --load_in_4bit"
+    assert " ".join(read_launch(words).overrides) == "--lora_r 16 --load_in_4bit"
+
+
 def test_torchtitan_with_a_pipeline(tmp_path: Path) -> None:
     """The first and the last stage have a layer less; a local batch is divided into micro-batches."""
     degrees = 'pipeline_parallel_degree = 2\npipeline_parallel_schedule = "Interleaved1F1B"\n'
@@ -228,7 +270,9 @@ def test_torchtitan_s_configuration_in_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.yml", _AXOLOTL % "adapter: qlora", "adapter: qlora: adapters are not composed"),
+        ("a.yml", _AXOLOTL % "adapter: llama-adapter", "adapters of the kind llama-adapter"),
+        ("a.yml", _AXOLOTL % "adapter: lora\nlora_modules_to_save: [lm_head]", "whole modules beside adapters"),
+        ("a.yml", _AXOLOTL % "load_in_8bit: true", "weights of 8 bits without adapters"),
         ("a.yml", _AXOLOTL % "rl: dpo", "rl: dpo: its steps are not those of pre-training"),
         ("a.yml", _AXOLOTL.replace("adamw_torch_fused", "muon") % "", "the optimizer muon"),
         ("a.yml", _AXOLOTL.replace("bf16: auto", "") % "", "trains in fp32"),
@@ -274,7 +318,7 @@ def test_refusals(tmp_path: Path, name: str, text: str, words: str) -> None:
         (f"accelerate launch dpo.py {_TRAIN} --bf16 --max_length 9", "steps of pre-training and not of dpo"),
         (f"torchrun own.py {_TRAIN} --max_seq_length 512", "it trains in fp32"),
         (f"torchrun own.py {_TRAIN} --max_length 512 --bf16 --optim adafactor", "the optimizer adafactor"),
-        (f"torchrun own.py {_TRAIN} --max_length 512 --bf16 --use_peft", "adapters are not composed"),
+        (f"torchrun own.py {_TRAIN} --max_length 512 --bf16 --lora_enable", "the program decides which modules"),
         (f"torchrun own.py {_TRAIN} --bf16", "does not say how long samples are"),
         (f"torchrun own.py {_TRAIN} --max_length many --bf16", "no whole number"),
         (f"torchrun own.py {_TRAIN} --max_length 512 --bf16 perhaps", "neither true nor false"),
