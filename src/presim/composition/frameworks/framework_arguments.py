@@ -135,14 +135,14 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
 
 def _without_adapters(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Options of `accelerate launch`, and those of adapters, each with its values."""
-    others: list[str] = []
+    launcher_options: list[str] = []
     adapters: list[str] = []
-    chosen = others
+    receiver = launcher_options
     for word in arguments:
         if word.startswith("--"):
-            chosen = adapters if word.partition("=")[0] in ADAPTER_OPTIONS else others
-        chosen.append(word)
-    return others, adapters
+            receiver = adapters if word.partition("=")[0] in ADAPTER_OPTIONS else launcher_options
+        receiver.append(word)
+    return launcher_options, adapters
 
 
 def _check_adapters(files: Files, adapters: Sequence[str]) -> None:
