@@ -89,6 +89,8 @@ CASES = (
     PlanCase("FSDP2 of 1B, short", "hf", "llama3-1b", "h100-sxm", 64, {"sequence": 1024, "micro_batch": 2}),
     PlanCase("FSDP2 of Qwen3 0.6B", "hf", "qwen3-0.6b", "a100-80gb-sxm", 8),
     PlanCase("FSDP2 of Qwen3 0.6B on B200", "hf", "qwen3-0.6b", "b200", 64, {"micro_batch": 2, "reshard": False}),
+    PlanCase("FSDP2 of 1B with LoRA", "hf", "llama3-1b", "h100-sxm", 8, {**_FULL}, (
+        "--lora_r", "16", "--lora_target_modules", "all-linear")),
     PlanCase("FSDP2 of 3B", "hf", "llama3-3b", "b200", 128, {"micro_batch": 2, **_FULL}),
     PlanCase("FSDP2 of Llama 2", "hf", "llama2-7b", "a100-80gb-sxm", 64),
     PlanCase("FSDP2 of 1B in FP8", "hf", "llama3-1b", "b200", 16, {"passes": ("fp8-row",)}),
