@@ -1,26 +1,22 @@
 """Pipeline parallelism: one rank's passes in schedule order, and the messages between stages.
 
-Messages follow `torch.distributed.pipelining`: a single send or receive runs on the stream of the two ranks'
-communicator, a send and a receive together are one exchange on the stream of the whole group. A sent activation is kept
-until its backward pass. PyTorch receives into buffers allocated at the start, one per micro-batch. Megatron allocates
-memory when a message arrives.
+A sent activation is kept until its backward pass. PyTorch receives into buffers allocated at the start, one per
+micro-batch. Megatron allocates memory when a message arrives.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from presim.composition.block_templates import rounded
-from presim.composition.entry_templates import COLUMNS, STREAMS, Rows, Tables, Template
+from presim.composition.entry_templates import COLUMNS, Rows, Tables, Template
 from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.host_gaps import HostTimes
 from presim.composition.pipeline_steps import (
     AWAIT,
     BACKWARD,
-    EXCHANGE,
     FORWARD,
     INPUT,
     SIGNAL,
@@ -30,13 +26,11 @@ from presim.composition.pipeline_steps import (
     PipelineStep,
 )
 from presim.composition.runtime.data_parallel import DataParallel
+from presim.composition.runtime.stage_messages import StageMessages
 from presim.composition.schedule import Action, BlockRun, Do, Key
 from presim.composition.stage_split import Crossing, Stage
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Collective
 
-_BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: previous rank, next rank, whole group; see rows.STREAMS
-_SIGNAL_BYTES = 4
 _NOTHING = Template({name: np.empty(0, dtype) for name, dtype in COLUMNS.items()}, (), ())
 _PRODUCTS = ("aten::mm", "aten::addmm")
 Again = Callable[[tuple[BlockRun, ...]], Sequence[Action]]
@@ -75,7 +69,7 @@ class Pipeline:
         self._each = 1
         self._late = frozenset(_after_blocks(graph)) if separate_ends else frozenset[int]()
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
-        self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
+        self._has_buffers = has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
         self._templates: dict[object, Template] = {}
         stage_passes = [(stage, backward) for stage in self._own for backward in (False, True)]
@@ -86,6 +80,20 @@ class Pipeline:
             for crossing in self._received_crossings(stage, backward)
         }
         self._buffers = received if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
+        self._messages = StageMessages(
+            graph,
+            rank,
+            ranks,
+            sizes,
+            tables,
+            hosts,
+            group=group,
+            pairs=pairs,
+            rank_of=self._rank_of,
+            crossings=self._crossings,
+            buffers=self._buffers,
+            has_buffers=has_buffers,
+        )
 
     def apply(
         self, steps: Sequence[PipelineStep], data: DataParallel, recomputed: Again, micros_per_stage: int
@@ -121,8 +129,8 @@ class Pipeline:
         if step.kind == WEIGHT:
             return [*self._weights(step, data, recomputed), *self._free_used(step)]
         if step.kind == WAIT:
-            return [self._wait(step.messages, step.freed)]
-        return [self._signal(step)] if step.kind in (SIGNAL, AWAIT) else self._begin(step)
+            return [self._messages.wait(step.messages, step.freed)]
+        return [self._messages.signal(step)] if step.kind in (SIGNAL, AWAIT) else self._messages.begin(step)
 
     def _weights(self, step: PipelineStep, data: DataParallel, recomputed: Again) -> list[Action]:
         """Gradients of weights, where the graph makes them apart."""
@@ -214,6 +222,9 @@ class Pipeline:
         other = stage + (-1 if backward else 1)
         return self._received_crossings(other, backward) if 0 <= other < len(self._stages) else ()
 
+    def _crossings(self, message: Message) -> tuple[Crossing, ...]:
+        return (self._leaving if message.outgoing else self._received_crossings)(message.stage, message.backward)
+
     def _crosses(self, stage: int, backward: bool) -> bool:
         """Whether a stage's input comes from another rank."""
         other = stage + (1 if backward else -1)
@@ -248,107 +259,6 @@ class Pipeline:
                 rows.free(str(index), rounded(self._size(crossing)))
             self._templates[kind] = rows.template()
         return [Do(self._templates[kind], tuple(crossing.key(micro) for crossing in freed))]
-
-    def _begin(self, step: PipelineStep) -> list[Action]:
-        """Start a send, a receive, or both as one exchange."""
-        parts = [(message, crossing) for message in step.messages for crossing in self._values(message)]
-        peer = self._rank_of(step.messages[0].neighbour)
-        phase = Phase.BACKWARD if step.messages[0].backward else Phase.FORWARD
-        allocated = [] if self._has_buffers else [(m, crossing) for m, crossing in parts if not m.outgoing]
-        payloads = tuple((message.outgoing, self._size(crossing), self._dtype(crossing)) for message, crossing in parts)
-        kind = (step.kind, peer, phase, payloads, bool(allocated))
-        if kind not in self._templates:
-            rows = Rows(self._tables, self._hosts, phase)
-            for index, (_, crossing) in enumerate(allocated):
-                rows.alloc(f"v{index}", rounded(self._size(crossing)), Category.COMMUNICATION, operator="aten::empty")
-            stream = _ALL if step.kind == EXCHANGE else self._stream(peer)
-            rows.record("ready", 0)
-            rows.wait("ready", stream)
-            for signature in self._signatures(step, parts, peer):
-                rows.work(f"nccl::{signature.kind}", signature, stream=stream)
-            for event in ("done", "recorded"):
-                rows.record(event, stream)
-            self._templates[kind] = rows.template()
-        template = self._templates[kind]
-        first = step.messages[0]
-        named: dict[str, Key] = {slot: ("message", first, slot) for slot in ("ready", "done", "recorded")}
-        named |= {f"v{index}": crossing.key(message.micro) for index, (message, crossing) in enumerate(allocated)}
-        return [Do(template, tuple(named[slot] for slot in template.slots))]
-
-    def _wait(self, messages: Sequence[Message], of_all: Message | None = None) -> Do:
-        """Make the compute stream wait for messages, and free sent gradients.
-
-        ``of_all``: the message with these gradients, numbered over all micro-batches, if some are omitted.
-        """
-        gradients = [message for message in messages if message.outgoing and message.backward]
-        if of_all is not None:
-            gradients = [of_all] * len(gradients)
-        freed = [
-            (crossing, m.micro) for m in gradients for crossing in self._values(m) if crossing not in self._buffers
-        ]
-        sent = [crossing.key(micro) for crossing, micro in freed]
-        sizes = tuple(self._size(crossing) for crossing, _ in freed)
-        kind = ("wait", messages[0].backward, sizes)
-        if kind not in self._templates:
-            rows = Rows(self._tables, self._hosts, Phase.BACKWARD if messages[0].backward else Phase.FORWARD)
-            rows.wait("done", 0)
-            for index, size in enumerate(sizes):
-                rows.free(str(index), rounded(size))
-            self._templates[kind] = rows.template()
-        return Do(self._templates[kind], (("message", messages[0], "done"), *sent), of_all=of_all is not None)
-
-    def _signal(self, step: PipelineStep) -> Do:
-        """Start a message that says only that a pass has ended, or make the compute stream wait for one."""
-        assert step.signal is not None  # by construction in `pass_dependencies`
-        number, peer, outgoing = dataclasses.astuple(step.signal)
-        stream = self._stream(peer)
-        kind = (step.kind, peer, outgoing)
-        if kind not in self._templates:
-            rows = Rows(self._tables, self._hosts, Phase.OTHER)
-            if step.kind == AWAIT:
-                rows.wait("done", 0)
-            else:
-                name = "send" if outgoing else "recv"
-                rows.record("ready", 0)
-                rows.wait("ready", stream)
-                signature = Collective(name, _SIGNAL_BYTES, "int32", self._pairs[peer], int(peer > self._place))
-                rows.work(f"nccl::{name}", signature, stream=stream)
-                rows.record("done", stream)
-            self._templates[kind] = rows.template()
-        template = self._templates[kind]
-        return Do(template, tuple(("signal", number, outgoing, slot) for slot in template.slots))
-
-    def _values(self, message: Message) -> tuple[Crossing, ...]:
-        return (self._leaving if message.outgoing else self._received_crossings)(message.stage, message.backward)
-
-    def _stream(self, peer: int) -> int:
-        if self._ranks > 2 and peer == (self._place - 1) % self._ranks:
-            return _BEFORE
-        return _AFTER if peer == (self._place + 1) % self._ranks else len(STREAMS) + peer
-
-    def _signatures(self, step: PipelineStep, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
-        if step.kind == EXCHANGE:
-            sent_bytes = sum(self._size(crossing) for message, crossing in parts if message.outgoing)
-            received_bytes = sum(self._size(crossing) for message, crossing in parts if not message.outgoing)
-            dtype = self._dtype(parts[0][1])
-            return [
-                Collective("send_recv", max(sent_bytes, received_bytes), dtype, self._group, peer, fused=len(parts))
-            ]
-        kinds = {True: "send", False: "recv"}
-        pair = self._pairs[peer]
-        return [
-            Collective(
-                kinds[message.outgoing], self._size(crossing), self._dtype(crossing), pair, int(peer > self._place)
-            )
-            for message, crossing in parts
-        ]
-
-    def _dtype(self, crossing: Crossing) -> str:
-        for node in self._graph.segments[crossing.segment].nodes:
-            for operand in node.outputs:
-                if operand.value == crossing.index and not node.view:
-                    return operand.dtype
-        return "uint8"
 
 
 def _after_blocks(graph: OperatorGraph) -> list[int]:
