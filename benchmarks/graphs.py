@@ -27,7 +27,8 @@ from presim.hardware.cluster_choice import choose_cluster
 PARAMETERS = 405_853_388_800
 RESULT = Path(__file__).parent / "results" / "graphs.md"
 _READING = (
-    "import sys; from presim.composition.graph import store; store.load(sys.argv[1]); assert 'torch' not in sys.modules"
+    "import sys; from presim.composition.graph import graph_files; graph_files.load(sys.argv[1]); "
+    "assert 'torch' not in sys.modules"
 )
 
 

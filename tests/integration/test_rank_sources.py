@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.ranks import auto
+from presim.capture.ranks import auto, replica_sampling
 from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
@@ -53,7 +53,7 @@ CONFINED = ["print(local_rank)", "layer.to(torch.cuda.current_device()) is None"
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample even this small world."""
     monkeypatch.setattr(auto, "SMALL_WORLD", 1)
-    monkeypatch.setattr(auto, "_CHEAP_WORLD", 1)
+    monkeypatch.setattr(replica_sampling, "_CHEAP_WORLD", 1)
 
 
 def result_of(condition: str, folder: Path) -> Result:

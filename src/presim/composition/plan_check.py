@@ -302,5 +302,5 @@ CHECKS = (
     PlanCheck((*_EXPERTS, "shard", "pipeline"), _check_experts),
     PlanCheck(_BATCH, _check_batch),
     PlanCheck((*_ORDER, *_BATCH), _check_rounds),
-    PlanCheck((*_ORDER, "stages"), _check_stages),
+    PlanCheck((*_ORDER, "stages", "side_by_side"), _check_stages),
 )

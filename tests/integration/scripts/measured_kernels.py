@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import torch
 
-from presim.cost.profile.kernels import signature_runs
+from presim.cost.profile.kernels import prepared
 from presim.trace.signatures import Signature
 
 signatures = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Signature])
 marks = torch.empty(1000 + len(signatures), dtype=torch.int8, device="cuda")
 for number, signature in enumerate(signatures):
-    with signature_runs(signature) as runs:
+    with prepared(signature) as runs:
         for run in runs:
             torch.cuda.synchronize()
             marks[: 1000 + number].zero_()

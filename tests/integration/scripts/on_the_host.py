@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.overrides import TorchFunctionMode
 
-from presim.cost.profile.kernels import signature_runs
+from presim.cost.profile.kernels import prepared
 from presim.trace.signatures import Signature
 
 
@@ -29,7 +29,7 @@ class OnTheHost(TorchFunctionMode):
 
 def refused(signature: Signature) -> str | None:
     try:
-        with signature_runs(signature) as runs:
+        with prepared(signature) as runs:
             for run in runs:
                 run.call()
                 if run.front:

@@ -92,7 +92,7 @@ def _cache_file(structure: Mapping[str, Any]) -> Path:
 def _reader_digest() -> str:
     """A digest of the code that reads models."""
     folder = Path(__file__).parent
-    files = sorted([folder / "layers.py", folder / "description.py", *(folder / "export").glob("*.py")])
+    files = sorted([folder / "decoder_layers.py", folder / "description.py", *(folder / "export").glob("*.py")])
     return hashlib.sha256("".join(digest_of(file) for file in files).encode()).hexdigest()
 
 

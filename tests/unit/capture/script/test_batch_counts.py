@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch_cuda
 CODE = """
 import torch
 from torch import nn
-from presim.capture.script.batch_counts import Batch
+from presim.capture.script.batch_counts import OutermostCalls
 
 class RotaryEmbedding(nn.Module):
     pass  # every chunk has one
@@ -32,7 +32,7 @@ def call(batch, module, given):
     batch.enter(module, list(module.parameters()))
     batch.leave(module, (given,), {})
 
-class Counted(Batch):
+class Counted(OutermostCalls):
     def __init__(self):
         super().__init__(self.count, self.forget)
         self.inputs = []

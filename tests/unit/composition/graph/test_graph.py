@@ -57,7 +57,7 @@ def test_a_graph_is_read_as_it_was_written_and_without_torch(tmp_path: Path) -> 
     path = tmp_path / "llama.graph"
     graph_files.save(llama(), path)
     assert graph_files.load(path) == llama()
-    load = f"from presim.composition.graph import store; store.load({str(path)!r})"
+    load = f"from presim.composition.graph import graph_files; graph_files.load({str(path)!r})"
     code = f"import sys; {load}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

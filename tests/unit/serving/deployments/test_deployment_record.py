@@ -95,7 +95,8 @@ def test_the_page_shows_the_front_and_the_load() -> None:
     assert page.count("<svg") == 2
     for words in ("p99 TTFT of the best over its load", "queues grow", "Tokens/s per GPU over tokens/s of a user"):
         assert words in page
-    assert page.count("<circle") == 2
+    assert page.count("<circle") == 4  # two plans, and their marks beside two names
+    assert page.count("tokens/s of a user, TTFT") == 2  # under a pointer
     speeds = "100 tokens/s/GPU, 125 tokens/s of a user, TTFT 20 ms"
     assert f"<title>1 x h100-sxm TP1 bf16: {speeds}, simulated</title>" in page
     assert page == render(msgspec.json.decode(encode(content), type=DeployResult))
