@@ -90,6 +90,7 @@ def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
 
 
+@pytest.mark.long
 def test_tuners_make_the_same_choice_in_every_run(tmp_path: Path) -> None:
     """Triton compiles one of three configurations; the script's own tuner sees the predicted times."""
     found = []

@@ -77,6 +77,7 @@ def test_four_stages_of_a_pipeline_say_what_eight_do(tmp_path: Path) -> None:
     assert extended.throughput == captured.throughput
 
 
+@pytest.mark.long
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
         evaluated(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 50257})

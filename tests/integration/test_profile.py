@@ -84,6 +84,7 @@ def test_each_signature_is_run_exactly(tmp_path: Path) -> None:
     check(WORK, tmp_path)
 
 
+@pytest.mark.long
 def test_every_operator_that_is_set_up_is_captured_by_its_name(tmp_path: Path) -> None:
     """With one and more operands, of each type, in every layout."""
     work = [each for kind, operator in operators() for each in samples(kind, operator)]
