@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from presim.composition.frameworks.adapter_arguments import check_adapters, split_adapters
 from presim.composition.launch_files.launch_job import Files
 from presim.errors import InputError
 from presim.system.files import (
@@ -21,10 +21,6 @@ from presim.system.files import (
     read_text,
 )
 
-ADAPTER_OPTIONS = (
-    *("--lora_r", "--lora_dropout", "--lora_target_modules", "--load_in_4bit", "--load_in_8bit"),
-    *("--use_bnb_nested_quant", "--optim"),
-)
 _CONFIG = "ds_config.json"
 # What a plan sets: what is composed from a capture would not know of another value.
 _TORCHTITAN_PLAN = (
@@ -119,9 +115,8 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
     Raises:
         InputError: these are no options, or follow from the plan; adapters need PEFT, or cannot be sharded.
     """
-    arguments, adapters = _without_adapters(arguments)
-    if adapters:
-        _check_adapters(files, adapters)
+    arguments, adapters = split_adapters(arguments)
+    check_adapters(adapters, is_sharded="distributed_type: FSDP" in files.files["accelerate.yaml"])
     if arguments and not arguments[0].startswith("--"):
         raise InputError(
             "--framework-args takes options of `accelerate launch`, as --fsdp_reshard_after_forward false; got "
@@ -131,34 +126,6 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
     program = next(position for position, word in enumerate(files.command) if word.endswith(".py"))
     command = [*files.command[:program], *arguments, *files.command[program:], *adapters]
     return dataclasses.replace(files, command=command)
-
-
-def _without_adapters(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options of `accelerate launch`, and those of adapters, each with its values."""
-    launcher_options: list[str] = []
-    adapters: list[str] = []
-    receiver = launcher_options
-    for word in arguments:
-        if word.startswith("--"):
-            receiver = adapters if word.partition("=")[0] in ADAPTER_OPTIONS else launcher_options
-        receiver.append(word)
-    return launcher_options, adapters
-
-
-def _check_adapters(files: Files, adapters: Sequence[str]) -> None:
-    names = [word.partition("=")[0] for word in adapters]
-    orphan = next((name for name in names if name in ADAPTER_OPTIONS and name != "--optim"), None)
-    if orphan and "--lora_r" not in names:
-        raise InputError(f"{orphan} of --framework-args is of adapters: give their rank, too, as --lora_r 16")
-    is_quantised = any("_bnb_" in word or "paged" in word or word.startswith("--load_in_") for word in adapters)
-    if is_quantised and "distributed_type: FSDP" in files.files["accelerate.yaml"]:
-        raise InputError(
-            "bitsandbytes' weights and optimizers are not sharded by FSDP2; use --dp-style ddp, or leave "
-            "--load_in_4bit, --load_in_8bit and --optim out"
-        )
-    for name in (*(("peft",) if orphan else ()), *(("bitsandbytes",) if is_quantised else ())):
-        if importlib.util.find_spec(name) is None:
-            raise InputError(f"{names[0]} needs {name}, which is not installed: pip install {name}")
 
 
 def deepspeed_files(files: Files, arguments: Sequence[str]) -> Files:
