@@ -133,17 +133,9 @@ def _check_job(framework: str, job: LaunchJob, data_style: tuple[str, ...], offl
     check_supported(
         framework,
         job.plan,
+        ("shard", "overlap", "reshard", "recompute", "recompute_whole", "offload_activations"),
         data_style=data_style,
-        tensor=(1,),
-        context=(1,),
-        pipeline=(1,),
-        expert=(1,),
-        recompute=("none", "full"),
-        recompute_blocks=(0,),
-        optimizer=("adamw",),
         offload_optimizer=offload_optimizer,
-        attention=("auto",),
-        cuda_graphs=(False,),
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -43,13 +45,29 @@ class Files:
     notes: Sequence[str] = ()  # differences between the framework and the plan
 
 
-def check_supported(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
+_SIZES = ("sequence", "micro_batch", "global_batch", "clip", "passes")  # every framework has them
+_NOT_OF_LAUNCH = ("routing", "style")  # what the data do, and whose launch times composed layers have
+_WITH_DEGREE = {  # fields that say nothing unless a degree is above 1
+    "tensor": ("sequence_parallel", "vocabulary_parallel"),
+    "context": ("context_style",),
+    "expert": ("expert_exchange", "expert_capacity", "pad_experts"),
+    "pipeline": ("virtual", "schedule", "side_by_side", "rank_passes", "stages"),
+}
+
+
+def check_supported(framework: str, plan: Plan, expressed: Collection[str], **allowed: Sequence[object]) -> None:
     """Check that the framework can express the plan.
+
+    ``expressed``: fields of which its files have every value. ``allowed``: values of others. Fields in neither have
+    their default, so that no field is left out in silence.
 
     Raises:
         InputError: the framework does not support a field's value.
     """
-    for name, values in allowed.items():
+    silent = {name for degree, names in _WITH_DEGREE.items() if getattr(plan, degree) == 1 for name in names}
+    free_fields = {*allowed, *expressed, *_SIZES, *_NOT_OF_LAUNCH, *silent}
+    others = {field.name: (field.default,) for field in msgspec.structs.fields(Plan) if field.name not in free_fields}
+    for name, values in {**allowed, **others}.items():
         value = getattr(plan, name)
         if value not in values:
             listed = " or ".join(

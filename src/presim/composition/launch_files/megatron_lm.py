@@ -30,11 +30,14 @@ def files(job: LaunchJob) -> Files:
     check_supported(
         "Megatron-LM",
         plan,
+        (
+            *("tensor", "sequence_parallel", "vocabulary_parallel", "context", "context_style", "expert"),
+            *("expert_exchange", "expert_capacity", "pad_experts", "pipeline", "virtual", "stages", "overlap"),
+            *("recompute", "recompute_whole", "recompute_blocks", "offload_activations"),
+            *("shard", "reshard", "keep_last", "separate_ends"),  # of FSDP2
+        ),
         data_style=("zero1",),
-        recompute=("none", "full"),
-        optimizer=("adamw",),
         offload_optimizer=("none", "cpu"),
-        cuda_graphs=(False,),
         attention=("auto", "cudnn", "flash"),
         schedule=("", "1f1b", "interleaved"),
     )

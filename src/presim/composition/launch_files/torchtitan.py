@@ -31,15 +31,14 @@ def files(job: LaunchJob) -> Files:
     check_supported(
         NAME,
         plan,
+        (
+            *("tensor", "sequence_parallel", "vocabulary_parallel", "context", "pipeline", "virtual", "stages"),
+            *("shard", "reshard", "recompute", "recompute_whole", "cuda_graphs"),
+            *("keep_last", "separate_ends"),  # as its trainer always does
+            "overlap",  # of other styles of data parallelism
+        ),
         data_style=("fsdp2", "hsdp"),
-        recompute=("none", "full"),
-        recompute_blocks=(0,),
-        optimizer=("adamw",),
-        offload_activations=(0,),
-        offload_optimizer=("none",),
-        context_style=("all-gather",),
         schedule=("", *_SCHEDULES),
-        side_by_side=(False,),
         attention=("auto", "flex"),
     )
     layers = words_of(NAME, plan)

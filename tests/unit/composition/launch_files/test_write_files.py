@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from presim.composition.launch_files.hugging_face import accelerate, deepspeed
@@ -126,6 +127,22 @@ def test_an_unsupported_plan_is_refused_with_one_sentence(tmp_path: Path) -> Non
         in written.notes
     )
     assert "No files for deepspeed: deepspeed cannot express this plan's tensor = 2, only 1." in written.notes
+
+
+@pytest.mark.parametrize(
+    ("write", "style"), [(megatron, "zero1"), (torchtitan, "fsdp2"), (accelerate, "fsdp2"), (deepspeed, "fsdp2")]
+)
+def test_a_field_that_no_file_has_is_not_left_out_in_silence(write: Any, style: Any) -> None:
+    plan = Plan(sequence=512, global_batch=16, data_style=style, attention="flex" if write is torchtitan else "auto")
+    assert write(job(plan)).command
+    with pytest.raises(InputError, match=r"cannot express this plan's activation_budget = 0\.5, only 1\.0"):
+        write(job(msgspec.structs.replace(plan, activation_budget=0.5)))
+
+
+@pytest.mark.parametrize("write", [accelerate, deepspeed])
+def test_units_of_torchtitan_are_not_those_of_others(write: Any) -> None:
+    with pytest.raises(InputError, match="cannot express this plan's separate_ends = True"):
+        write(job(Plan(sequence=512, global_batch=16, separate_ends=True)))
 
 
 def test_megatron_refuses_unequal_stages() -> None:
