@@ -183,7 +183,7 @@ class Sampling:
     def _replicas_in_time(self) -> int:
         """How many replicas can run beside the first within what is left of the time to compare.
 
-        All of them, until the time is up, if the program reads its rank: few ranks would then be no evidence.
+        A program that reads its rank may do something else on any of them. All of its sample runs until the time is up.
         """
         left_s = self._end_s - time.monotonic()
         if left_s <= 0 or self._is_wide():

@@ -46,7 +46,7 @@ class Files:
 
 
 _SIZES = ("sequence", "micro_batch", "global_batch", "clip", "passes")  # every framework has them
-_NOT_OF_LAUNCH = ("routing", "style")  # what the data do, and whose launch times composed layers have
+_NOT_OF_LAUNCH = ("routing", "style")  # a property of the data, and the host times that composing assumes
 _WITH_DEGREE = {  # fields that say nothing unless a degree is above 1
     "tensor": ("sequence_parallel", "vocabulary_parallel"),
     "context": ("context_style",),
