@@ -129,8 +129,8 @@ test-long: venv frameworks shim  ## the tests that `make test` leaves out, and m
 	PRESIM_TESTS_NEED_ALL=1 PRESIM_TESTS_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
 		-m 'not long' tests/property tests/conformance tests/unit/serving/fast
 
-quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
-	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'
+quick: $(PRESIM)  ## the quick tests among those that need neither PyTorch nor the emulated libraries
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not torch_cuda and not slow'
 
 lint: venv  ## style and types
 	$(BIN)/ruff check

@@ -13,11 +13,13 @@ import pytest
 
 from presim.capture.setup.environment import find_torch, install_torch, torch_problem
 from presim.capture.setup.shim import build_shim, shim_libraries
+from support import preloaded
+from support.slow_tests import SLOW_S, read_durations
 
 MARKERS = {
     "torch_cuda": "starts PyTorch's CUDA build on the emulated libraries; skipped where either is missing",
     "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
-    "slow": "takes more than ten seconds; left out by `make quick`",
+    "slow": "took more than 0.2 s (`tests/slow_tests.txt`); left out by `make quick`",
     "long": "left to `make test-long`: run by hand before a release",
 }
 RAY = "pip install --constraint requirements/constraints.txt ray"
@@ -48,6 +50,11 @@ hypothesis.settings.load_profile("presim")
 def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _preloaded_captures() -> None:
+    preloaded.install()
 
 
 @functools.cache
@@ -98,4 +105,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    durations_s = read_durations()
+    for item in items:
+        if durations_s.get(item.nodeid, 0.0) > SLOW_S:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "/integration/" not in item.nodeid)  # the longest first, so that workers end together

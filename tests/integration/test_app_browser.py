@@ -31,7 +31,6 @@ from support.chromium import PROGRAM, Browser, started
 from support.long_cases import marked
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.torch_cuda,  # the graph of a composed model
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium here"),
 ]

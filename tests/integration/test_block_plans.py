@@ -14,7 +14,7 @@ from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 LAYERS, RANKS = 10, 8
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

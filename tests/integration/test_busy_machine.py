@@ -14,7 +14,7 @@ from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import RunOptions
 from support.captured import EXAMPLES, evaluated
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.long, pytest.mark.timeout(1200)]
 
 NEIGHBOURS = runpy.run_path(str(EXAMPLES.parent / "validation" / "long_stretches.py"))
 

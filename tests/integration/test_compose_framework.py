@@ -15,7 +15,7 @@ from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow, pytest.mark.needs("megatron.core", "megatron.bridge")]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core", "megatron.bridge")]
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

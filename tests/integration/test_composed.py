@@ -16,7 +16,7 @@ from support.captured import run
 from support.long_cases import marked
 from support.models import llama
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 CASES = {
     "recomputed, 128 H100": (("h100-sxm", 128), (), Plan(sequence=8192, recompute="full")),
     "kept, 16 H100": (("h100-sxm", 16), ("--no-checkpoint", "--sequence", "4096"), Plan(sequence=4096)),

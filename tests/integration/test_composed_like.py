@@ -13,7 +13,7 @@ from support.captured import evaluated
 from support.long_cases import marked
 from support.models import LLAMA
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 RECIPE = Path(__file__).parents[2] / "validation" / "recipes" / "hf_fsdp2.py"
 
 

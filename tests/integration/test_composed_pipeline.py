@@ -17,7 +17,7 @@ from presim.trace.schema import Kind, Trace
 from support.captured import SCRIPTS, evaluated
 from support.models import llama
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 
 @pytest.mark.long

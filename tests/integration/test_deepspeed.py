@@ -17,7 +17,7 @@ LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY, TOKENS = 4, 512, 1376, 32000, 2048
 MATRICES = LAYERS * (4 * HIDDEN**2 + 3 * HIDDEN * FEED_FORWARD)
 PARAMETERS = 2 * VOCABULARY * HIDDEN + MATRICES + (2 * LAYERS + 1) * HIDDEN
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("deepspeed"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("deepspeed")]
 
 
 @pytest.fixture(autouse=True, scope="module")

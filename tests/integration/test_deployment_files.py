@@ -17,7 +17,7 @@ from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.serving.launching.folder import DeploymentFolder, files, write
 from support.deployments import folder, point
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 SCRIPT = Path(__file__).parent / "scripts" / "vllm_commands.py"
 KINDS: dict[str, dict[str, Any]] = {
     "one engine": {"tp": 2, "weights": "fp8", "cache": "fp8"},

@@ -7,7 +7,7 @@ import pytest
 from presim.trace.schema import Phase
 from support.captured import ROOT, run
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core")]
 
 LAYERS, HIDDEN, VOCABULARY, WORDS, TEXTS = 2, 256, 1024, 128, 2
 RECIPE = ROOT / "validation" / "recipes" / "megatron_encoders.py"

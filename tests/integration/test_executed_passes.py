@@ -12,7 +12,7 @@ import pytest
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 CASES = (
     "one rank",
     "tensor of four",

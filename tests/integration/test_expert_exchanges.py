@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.torch_cuda,
     pytest.mark.needs("megatron.core"),
     pytest.mark.needs("transformer_engine"),
-    pytest.mark.slow,
 ]
 MIXTURE = {
     "architectures": ["Qwen3MoeForCausalLM"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from presim.errors import ExitCode
 from presim.hardware.cluster_choice import choose_cluster
 from presim.trace import job_store
 from presim.trace.schema import Kind, Trace
+from support import preloaded
 from support.command import presim, processes_of, start
 
 pytestmark = pytest.mark.torch_cuda
@@ -160,6 +162,17 @@ if __name__ == "__main__":
         optimizer.zero_grad()
 """
 
+SAME = """
+import os, torch
+assert os.environ["RANK"] == "0" and __name__ == "__main__"
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(4):
+    model(torch.randn(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
@@ -173,6 +186,23 @@ def captured(script: Path, kept: KeptForks | None) -> Trace:
 def asked(trace: Trace) -> list[str]:
     mask = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     return [str(trace.signatures[at]) for at in trace.columns["signature"][mask]]
+
+
+@pytest.fixture(autouse=True)
+def _as_for_a_user() -> Iterator[None]:
+    with preloaded.removed():
+        yield
+
+
+def test_captures_of_tests_have_the_same_trace(tmp_path: Path) -> None:
+    """They are forks of a server's (`support.preloaded`), of whose environment a second request makes a base."""
+    script = tmp_path / "script.py"
+    script.write_text(SAME)
+    alone = captured(script, None)
+    preloaded.install()
+    traces = [captured(script, None) for _ in range(3)]
+    assert all(asked(trace) == asked(alone) for trace in traces)
+    assert all(trace.manifest.allocator == alone.manifest.allocator for trace in traces)
 
 
 def test_preimported_scripts_have_the_same_trace(tmp_path: Path) -> None:

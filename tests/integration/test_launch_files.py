@@ -17,7 +17,7 @@ from presim.verbs.simulate import evaluate_saved
 from support.captured import ROOT, Job
 from support.command import presim
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 LAYERS, HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, VOCABULARY, TOKENS = 2, 256, 768, 8, 4, 2048, 512
 MODEL = {
     "architectures": ["LlamaForCausalLM"],

@@ -80,7 +80,6 @@ def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.needs("torchtitan")
 def test_torchtitan_logs_its_result_s_throughput() -> None:
     """Its log lines agree with the simulation of a capture without a live clock within 1 %."""
@@ -97,7 +96,6 @@ def test_torchtitan_logs_its_result_s_throughput() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.needs("megatron.core")
 def test_megatron_logs_its_result_s_step_time(tmp_path: Path) -> None:
     """By its own timers, on both stages, each of which waits for the other.

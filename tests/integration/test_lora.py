@@ -15,7 +15,7 @@ MATRICES = LAYERS * (INTO_LAYER + HIDDEN * HIDDEN + 3 * HIDDEN * FEED_FORWARD)
 ADAPTERS = LAYERS * RANK * (4 * HIDDEN + 2 * (HIDDEN + KV) + 3 * (HIDDEN + FEED_FORWARD))
 BASE = MATRICES + 2 * VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("peft", "bitsandbytes"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("peft", "bitsandbytes")]
 
 
 def lora(quantize: str = "") -> Job:

@@ -19,7 +19,7 @@ SCORES = LAYERS * 2 * 2 * TOKENS**2 * HIDDEN  # both products of attention that 
 ACTIVATION = 2 * TOKENS * HIDDEN  # bytes of bf16
 RANKS = 8
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core")]
 with_transformer_engine = pytest.mark.needs("transformer_engine")
 
 

@@ -9,7 +9,7 @@ import pytest
 from presim.trace.schema import Kind
 from support.captured import ROOT, run
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core")]
 
 RECIPE = ROOT / "validation" / "recipes" / "megatron_tests.py"
 MICRO_BATCHES, STEPS = 3, 2

@@ -18,7 +18,6 @@ from support.long_cases import marked
 pytestmark = [
     pytest.mark.torch_cuda,
     pytest.mark.needs("timm", "diffusers", "torch_geometric"),
-    pytest.mark.slow,
 ]
 
 # Parameters: torchvision's table of weights (the first four), the model cards of openai/clip-vit-large-patch14,

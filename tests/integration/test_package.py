@@ -21,7 +21,6 @@ import presim
 
 ROOT = Path(__file__).parents[2]
 PAGE_SOURCES = "src/presim/app/web/"  # the bundle is in app/static
-pytestmark = pytest.mark.slow
 
 
 def tracked(*folders: str) -> list[str]:

@@ -25,7 +25,7 @@ from presim.trace.job import Job
 from support import fakes, layout, saved_results, workloads
 from support.chromium import PROGRAM, Browser, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+pytestmark = [pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
 JOB_PANES = ("summary", "timeline", "overview", "memory", "communication", "power", "roofline", "comparison")
 PAGES = {  # that verbs write themselves, beside those of `presim report --html`
     "serve": "serve llama3-8b --gpu h100-sxm --requests 60 --rate 4 -q --html {out}",

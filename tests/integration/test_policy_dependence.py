@@ -15,7 +15,7 @@ from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 PROGRAM = """
 import os, torch, torch.distributed as dist, torch.nn.functional as F

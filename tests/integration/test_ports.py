@@ -31,7 +31,6 @@ for _ in range(3):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_four_groups_on_one_port_take_four_times_as_long_as_one(tmp_path: Path) -> None:
     """With all ranks simulated or one that represents the others; with separate ports they take as long as one."""

@@ -11,7 +11,7 @@ import pytest
 from support.captured import ROOT
 from support.command import presim
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 SAMPLE = ROOT / "validation" / "sample.csv"
 WORST_STEP_TIME = 0.06  # median; 0.041 when the sample was chosen

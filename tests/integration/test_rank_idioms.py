@@ -16,7 +16,7 @@ from presim.evaluation.options import RunOptions
 from support.captured import evaluated
 from support.long_cases import marked
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 SETUP = """
 import os, sys, torch, torch.distributed as dist

@@ -16,7 +16,7 @@ from presim.result import Result
 from support.captured import evaluated
 from support.long_cases import marked
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 PROGRAM = """
 import os, socket, torch, torch.distributed as dist

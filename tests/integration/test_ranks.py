@@ -62,7 +62,6 @@ def test_objects_of_any_size_are_exchanged_and_shards_are_saved(ranks: str, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_all_ranks_of_a_small_world_run_and_equal_ones_are_merged(tmp_path: Path) -> None:
     """Fully sharded data parallel on two nodes of four GPUs."""
     pytest.importorskip("transformers")
@@ -92,7 +91,6 @@ for _ in range(3):
 """
 
 
-@pytest.mark.slow
 def test_ranks_that_differ_are_captured_and_matched(tmp_path: Path) -> None:
     """Ranks 6 and 7 of 8 differ."""
     script, report = tmp_path / "uneven.py", tmp_path / "r.json"
@@ -105,7 +103,6 @@ def test_ranks_that_differ_are_captured_and_matched(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_large_world_is_sampled_and_unsampled_ranks_are_reported(tmp_path: Path) -> None:
     """The last 56 of 256 ranks differ; some of them are sampled, and a rank between them and the others."""
     script, report = tmp_path / "uneven.py", tmp_path / "r.json"
@@ -243,7 +240,6 @@ def test_ctrl_c_leaves_no_rank_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_pipeline_has_one_rank_per_stage_and_another_pipeline_is_sampled(tmp_path: Path) -> None:
     """Four stages, two pipelines; stages really exchange shapes. The last stage has an extra layer."""
     report = tmp_path / "r.json"

@@ -11,7 +11,7 @@ from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, Grouped
 from support.captured import ROOT, Job, run
 from support.long_cases import marked
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 RECIPES = ROOT / "validation" / "recipes"
 

@@ -11,7 +11,7 @@ import presim
 from presim.cli import main
 from presim.evaluation.options import ClusterOptions
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 WORDS = "rl qwen3-0.6b --gpu h100-sxm --nodes 1 --prompts 16 --samples 8 --response 400~0.8"
 ASYNCHRONOUS = "--placement separate --rollout-gpus 4 --staleness 2 --partial --steps 5"
 

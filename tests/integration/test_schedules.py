@@ -13,7 +13,7 @@ from presim.cli import api
 from presim.result import Rank, Result
 from support.captured import SCRIPTS
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 STAGES, MICRO_BATCHES = 4, 8
 
 

@@ -11,7 +11,7 @@ import pytest
 from presim.cli.main import run
 from presim.errors import ExitCode
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 SCRIPT = """
 import argparse, torch
 parser = argparse.ArgumentParser()

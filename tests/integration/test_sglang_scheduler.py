@@ -16,7 +16,7 @@ from presim.serving.launching.arguments import arguments
 from presim.serving.launching.checkpoint_source import CheckpointSource
 from presim.serving.serving_plan import ServingPlan
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang")]
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent / "scripts" / "sglang_schedules.py"
 

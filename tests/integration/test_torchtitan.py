@@ -11,7 +11,7 @@ from presim.trace.schema import Category, Kind, Phase
 from presim.trace.signatures import Attention, GroupedGemm, Kernel
 from support.torchtitan import Training, train
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan")]
 
 PARAMETERS = 8_030_261_248
 LAYERS, HIDDEN, VOCABULARY, TOKENS = 32, 4096, 128_256, 8192

@@ -14,7 +14,7 @@ from presim.trace.signatures import Attention, Fused, Gemm
 from support.captured import Job
 from support.torchtitan import Training, train
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.long]
 
 VOCABULARY, SEQUENCE, TENSOR = 128_256, 8192, 8
 PARAMETERS_70B, LAYERS_70B, HIDDEN_70B = 70_553_706_496, 80, 8192

@@ -8,7 +8,7 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Attention, Gemm, GroupedGemm
 from support.torchtitan import Training, train
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan")]
 
 LAYERS, HIDDEN, VOCABULARY, SEQUENCE, SAMPLES = 6, 256, 2048, 2048, 8
 PARAMETERS = 6_163_712

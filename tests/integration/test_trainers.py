@@ -13,7 +13,7 @@ GPT2, GPT2_BLOCKS = 124_439_808, 12 * 7_087_872  # the model card of openai-comm
 LLAMA = 2 * 32000 * 1024 + 8 * (2 * 1024**2 + 2 * 256 * 1024 + 3 * 1024 * 2816 + 2 * 1024) + 1024
 TOKENS = 2 * 256
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 
 
 def lightning(strategy: str) -> Job:

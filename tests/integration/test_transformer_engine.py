@@ -17,7 +17,7 @@ FUSED_QKV = HIDDEN + 2 * GROUPS * (HIDDEN // HEADS)
 MATRICES = HIDDEN * (FUSED_QKV + HIDDEN + 2 * FEED_FORWARD)
 PARAMETERS = MATRICES + FUSED_QKV + HIDDEN + FEED_FORWARD + HIDDEN + 4 * HIDDEN  # with biases and two layer norms
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("transformer_engine"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("transformer_engine")]
 
 
 def layer(recipe: str = "") -> Job:

@@ -30,7 +30,7 @@ from support.stages import two_stages
 
 PANES = ("summary", "timeline", "overview", "memory", "communication", "network", "pipeline", "power", "roofline")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+pytestmark = [pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
 
 
 SERVED = {

@@ -16,7 +16,7 @@ from support.captured import EXAMPLES, SCRIPTS, Job
 LAYERS, PROMPTS, INPUT, OUTPUT = 2, 8, 32, 6
 KV_HEADS, HEAD, BLOCK = 8, 128, 16
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["first runner", "second runner"])

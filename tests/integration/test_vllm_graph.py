@@ -18,7 +18,7 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Fused, Gemm, Signature
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 LAYERS, HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, VOCABULARY = 6, 256, 768, 8, 4, 2048
 PROMPTS, TOKENS = 3, 512
 MODEL: dict[str, Any] = {

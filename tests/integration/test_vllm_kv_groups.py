@@ -12,7 +12,7 @@ import pytest
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 ROOT = Path(__file__).parent.parent.parent
 
 

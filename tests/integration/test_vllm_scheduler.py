@@ -11,7 +11,7 @@ import pytest
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent / "scripts" / "vllm_schedules.py"
 

@@ -17,7 +17,7 @@ from presim.serving.steps.times import PricedEngine, build
 from presim.verbs.capture_steps import capture_request, capture_steps, stage_cluster
 from presim.verbs.step_times import read_captured
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 PLAN = ServingPlan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
 
 

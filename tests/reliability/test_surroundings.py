@@ -87,7 +87,6 @@ def test_without_shared_memory_a_job_is_simulated(folder: Path) -> None:
 
 
 @can_mount
-@pytest.mark.slow
 @pytest.mark.torch_cuda
 def test_a_script_runs_without_shared_memory(tmp_path: Path) -> None:
     code, errors = _run_without_writing_to("/dev/shm", tmp_path, {})
@@ -113,7 +112,6 @@ def _run_without_writing_to(place: str, folder: Path, variables: dict[str, str])
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_hundred_repetitions_give_the_same_bytes(folder: Path) -> None:
     words = ["simulate", str(folder / "job"), "--json", str(folder / "r.json"), "--html", str(folder / "r.html"), "-q"]
     found = set()

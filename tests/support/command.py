@@ -9,19 +9,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.captured import ROOT
+from support import preloaded
 
 COMMAND = [sys.executable, "-m", "presim.cli.main"]
+PRELOADED = [sys.executable, "-m", "support.preloaded"]  # the same, and its captures are forks
 
 
 def presim(
     *args: str | Path, cwd: Path | None = None, limit_kib: int = 0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end. ``limit_kib``: the largest file that it and its script may write.
+    """Run it to its end, its captures as forks (`support.preloaded`).
+
+    ``limit_kib``: the largest file that it and its script may write. With that or a path of modules, its captures are
+    processes as ever.
 
     Lines of progress, which a slow machine prints every ten seconds, are taken out of its standard error.
     """
-    words = [*COMMAND, *map(str, args)]
+    is_plain = limit_kib or "PYTHONPATH" in variables or not preloaded.is_installed()
+    words = [*(COMMAND if is_plain else PRELOADED), *map(str, args)]
+    variables = {preloaded.SERVER: preloaded.start_server(), **variables}
     if limit_kib:
         words = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *words]
     ended = subprocess.run(
@@ -51,7 +57,7 @@ def start(*args: str | Path, cwd: Path, **variables: str) -> subprocess.Popen[st
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
     """This process's environment with some variables more; presim is found from any directory."""
-    return dict(os.environ) | {"PYTHONPATH": str(ROOT / "src")} | variables
+    return dict(os.environ) | {"PYTHONPATH": preloaded.PYTHON_PATH} | variables
 
 
 def processes_of(mark: str) -> list[int]:

@@ -1,4 +1,7 @@
-"""The syntax trees of presim's modules, parsed once a process; tests of all modules run by room."""
+"""The syntax trees of presim's modules, parsed once a process; tests of all modules run by room.
+
+Nothing is parsed where tests are collected: rooms are known from the folders.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +25,9 @@ def by_room(modules: Iterable[str]) -> dict[str, list[str]]:
     for module in modules:
         rooms.setdefault(module.split(".")[1] if "." in module else module, []).append(module)
     return rooms
+
+
+def rooms() -> list[str]:
+    """The parts of presim: folders and modules beside each other."""
+    entries = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    return sorted(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.source_trees import by_room, source_trees
+from support.source_trees import by_room, rooms, source_trees
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
@@ -241,10 +242,13 @@ def part_of(module: str) -> str:
 
 
 def imports_torch(module: str) -> bool:
-    return any(within(name, {"torch", "torchgen"}) for name in IMPORTS[module])
+    return any(within(name, {"torch", "torchgen"}) for name in all_imports()[module])
 
 
-IMPORTS = {module: imported(tree) for module, tree in modules().items()}
+@functools.cache
+def all_imports() -> dict[str, set[str]]:
+    """Full names that each module of presim imports."""
+    return {module: imported(tree) for module, tree in modules().items()}
 
 
 def allow_list_of(module: str) -> str:
@@ -258,52 +262,54 @@ def allow_list_of(module: str) -> str:
 def modules_imported_by(module: str) -> set[str]:
     """The modules of presim that a module imports, without itself and the top of the package."""
     reached = set()
-    for name in IMPORTS[module]:
-        while name and name not in IMPORTS:
+    for name in all_imports()[module]:
+        while name and name not in all_imports():
             name = name.rpartition(".")[0]
         reached.add(name)
     return reached - {"", "presim", module}
 
 
-@pytest.mark.parametrize("room", by_room(IMPORTS))
+@pytest.mark.parametrize("room", rooms())
 def test_a_part_imports_only_what_lies_before_it(room: str) -> None:
     """The flow is trace, price, engine, analysis, report, with hardware beside it; nobody imports from the right."""
-    for module in by_room(IMPORTS)[room]:
+    for module in by_room(all_imports()).get(room, []):
         part = allow_list_of(module)
         own = set() if part == "__init__" else {f"presim.{part}"}
         allowed = MAY_IMPORT[part] | own | (set() if within(f"presim.{part}", EVERYWHERE) else EVERYWHERE)
-        names = IMPORTS[module] - {"presim"}  # for its version
+        names = all_imports()[module] - {"presim"}  # for its version
         wrong = {name for name in names if within(name, {"presim"}) and not within(name, allowed)}
         assert not wrong, f"{module} imports {sorted(wrong)}; a part named {part!r} may import {sorted(allowed)}"
 
 
 def test_no_modules_import_each_other() -> None:
-    graphlib.TopologicalSorter({module: modules_imported_by(module) for module in IMPORTS}).prepare()  # CycleError
+    graphlib.TopologicalSorter(
+        {module: modules_imported_by(module) for module in all_imports()}
+    ).prepare()  # CycleError
 
 
 def test_no_rooms_import_each_other() -> None:
     """But for the commands that open pages: the app asks the command line for its options."""
-    rooms: dict[str, set[str]] = {part_of(module): set() for module in IMPORTS}
-    for module in IMPORTS.keys() - {"presim.cli.app", "presim.cli.view"}:
+    rooms: dict[str, set[str]] = {part_of(module): set() for module in all_imports()}
+    for module in all_imports().keys() - {"presim.cli.app", "presim.cli.view"}:
         rooms[part_of(module)] |= {part_of(other) for other in modules_imported_by(module)} - {part_of(module)}
     graphlib.TopologicalSorter(rooms).prepare()  # CycleError
 
 
 def test_torch_is_imported_only_where_a_script_runs() -> None:
     """Launching, pricing, simulating and reporting start fast and run where torch cannot be imported."""
-    assert not [module for module in IMPORTS if imports_torch(module) and not within(module, MAY_IMPORT_TORCH)]
+    assert not [module for module in all_imports() if imports_torch(module) and not within(module, MAY_IMPORT_TORCH)]
 
 
 def test_importing_a_client_brings_no_torch() -> None:
     """What holds for each module by itself holds for what they reach together, up to the runner."""
-    reached, pending = set[str](), [name for name in IMPORTS if part_of(name) in ("app", "cli")]
+    reached, pending = set[str](), [name for name in all_imports() if part_of(name) in ("app", "cli")]
     while pending:
         module = pending.pop()
         if module in reached:
             continue
         reached.add(module)
-        names = {".".join(name.split(".")[:depth]) for name in IMPORTS[module] for depth in range(1, 9)}
-        pending += names & IMPORTS.keys()
+        names = {".".join(name.split(".")[:depth]) for name in all_imports()[module] for depth in range(1, 9)}
+        pending += names & all_imports().keys()
     assert not {module for module in reached if imports_torch(module)}
 
 
@@ -318,6 +324,6 @@ def test_third_party_imports_are_those_declared() -> None:
     optional |= {"vllm", "sglang"}  # in the process that runs its scheduler
     optional |= {"starlette", "uvicorn"}  # the extra view
     optional |= {"pytest"}  # in its plug-in, which it loads itself
-    used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
+    used = {name.split(".")[0] for names in all_imports().values() for name in names}
     used = {{"google": "protobuf"}.get(name, name) for name in used}
     assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared | optional

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.source_trees import PACKAGE as SOURCES
-from support.source_trees import source_trees
+from support.source_trees import rooms, source_trees
 
 TOP_LEVEL = "presim"  # stands for the modules outside of packages
 WORDS = """again alone apart asked at beside beyond both came chosen come each ends few found gave given gone here held
@@ -37,22 +37,19 @@ def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name.strip("_")
 
 
-def modules() -> dict[str, list[Path]]:
-    """The modules of each package."""
-    by_package: dict[str, list[Path]] = {}
-    for module in source_trees():
-        folder = module.relative_to(SOURCES).parts[0]
-        by_package.setdefault(TOP_LEVEL if folder == module.name else folder, []).append(module)
-    return by_package
+def modules_of(package: str) -> list[Path]:
+    """The modules of a package."""
+    folders = {module: module.relative_to(SOURCES).parts[0] for module in source_trees()}
+    return [m for m, folder in folders.items() if (TOP_LEVEL if folder == m.name else folder) == package]
 
 
-MODULES = modules()
+PACKAGES = [TOP_LEVEL, *(room for room in rooms() if (SOURCES / room).is_dir())]
 
 
-@pytest.mark.parametrize("package", MODULES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_packages_names_say_what_they_hold(package: str) -> None:
     count, fillers = 0, []
-    for module in MODULES[package]:
+    for module in modules_of(package):
         for line, name in bound_names(source_trees()[module]):
             count += 1
             if name in FILLERS:

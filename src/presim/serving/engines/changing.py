@@ -9,7 +9,7 @@ import numpy as np
 from presim.serving.engines import lives
 from presim.serving.engines.engine import Fleet
 from presim.serving.fast import serving_state
-from presim.serving.fast.stage_batches import STAGES_AT_MOST
+from presim.serving.fast.serving_state import STAGES_AT_MOST
 from presim.serving.workloads.workload import Workload
 
 

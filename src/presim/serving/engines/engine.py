@@ -99,8 +99,9 @@ class Limits:
                 "of them: give the engine more memory"
             )
         least = min(self.max_num_seqs, self.max_num_batched_tokens, self.max_model_len, self.pipeline_parallel_size)
-        if least < 1 or self.pipeline_parallel_size > 64:
-            raise InputError("batch limits must be at least 1, and pipeline stages at most 64; correct them")
+        most_stages = serving_state.STAGES_AT_MOST
+        if least < 1 or self.pipeline_parallel_size > most_stages:
+            raise InputError(f"batch limits must be at least 1 and stages at most {most_stages}; correct them")
 
     @property
     def depth(self) -> int:

@@ -53,6 +53,7 @@ from presim.serving.fast.serving_state import (
     SCHEDULE,
     SCHEDULE_ROWS,
     STAGES,
+    STAGES_AT_MOST,
     STEPS,
     UPDATE,
     Program,
@@ -60,7 +61,6 @@ from presim.serving.fast.serving_state import (
 )
 from presim.serving.fast.stage_batches import (
     EMPTY_STEP_NS,
-    STAGES_AT_MOST,
     add_empty_batch,
     can_schedule_later,
     through_stages,

@@ -48,6 +48,7 @@ SCHEDULER = 31  # VLLM, SGLANG
 PROMPTS = 32  # SGLang's max_prefill_tokens; its chunked_prefill_size is BUDGET
 GRAPHS = 33  # tokens of the largest CUDA graph; 0: there is none
 KNOBS = 34
+STAGES_AT_MOST = 64  # pipeline stages of a replica
 
 VLLM = 0
 SGLANG = 1

@@ -16,11 +16,11 @@ from presim.serving.fast.serving_state import (
     KNOBS,
     MAX_SEQS,
     STAGES,
+    STAGES_AT_MOST,
     Program,
     ServingState,
 )
 
-STAGES_AT_MOST = 64
 EMPTY_STEP_NS = 1_000_000  # `time.sleep(0.001)` of vLLM's `_process_engine_step` after a step without tokens
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from presim.errors import InputError
 from presim.hardware import Gpu
 from presim.result import Result
@@ -152,12 +154,5 @@ def _parts(spent: Spent) -> dict[str, float]:
 
 
 def _spread(values: list[float]) -> Spread:
-    ordered = sorted(values)
-
-    def quantile(share: float) -> float:
-        position = share * (len(ordered) - 1)
-        below = int(position)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
-
-    return Spread(math.fsum(values) / len(values), quantile(0.1), quantile(0.5), quantile(0.9))
+    p10, p50, p90 = np.quantile(values, (0.1, 0.5, 0.9)).tolist()
+    return Spread(math.fsum(values) / len(values), p10, p50, p90)

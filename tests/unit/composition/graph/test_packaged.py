@@ -28,7 +28,6 @@ def test_the_models_of_the_readme_are_packaged() -> None:
 
 
 @pytest.mark.torch_cuda
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_packaged_graph_is_what_the_tracer_makes(path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from presim.composition.models.decoder_layers import Attention, Dense, Experts
 from presim.composition.models.describe_model import read_code
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm")]
 
 LING_MINI = {  # inclusionAI/Ling-mini-2.0, 16 billion parameters, 1.4 of them active
     "architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe", "hidden_size": 2048,

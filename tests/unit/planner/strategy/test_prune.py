@@ -27,7 +27,7 @@ from presim.planner.trials.trial import Point, Trial, key
 from presim.planner.trials.trial_messages import Reply, Subject
 from support.searching import InProcess
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda]
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

@@ -47,7 +47,6 @@ def request(study: Path) -> SearchRequest:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.torch_cuda
 @pytest.mark.needs("ray")
 def test_two_nodes_answer_as_a_local_process_does_though_a_worker_is_killed(

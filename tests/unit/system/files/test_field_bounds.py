@@ -7,7 +7,6 @@ import functools
 import importlib
 import typing
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -18,8 +17,8 @@ import pytest
 from presim.system.files import FormatError, convert, decode_json
 from presim.system.files.field_bounds import GBps, bounds
 from presim.units import quantities
+from support.source_trees import PACKAGE, by_room, rooms, source_trees
 
-PACKAGE = Path(__file__).parents[4] / "src" / "presim"
 READERS = ("convert", "decode_json", "decode_messagepack", "decode")  # the type is the second argument
 # Module or struct -> what bounds its numbers instead.
 EXCEPTIONS = {
@@ -41,13 +40,15 @@ EXCEPTIONS = {
 }
 
 
-def _modules() -> dict[str, Path]:
-    names = {
-        ".".join(("presim", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
-        for path in PACKAGE.rglob("*.py")
+@functools.cache
+def _modules() -> dict[str, ast.Module]:
+    """The modules that read files, with their syntax trees."""
+    trees = {
+        ".".join(("presim", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): tree
+        for path, tree in source_trees().items()
         if "shim" not in path.parts
     }
-    return {name: path for name, path in sorted(names.items()) if _calls(path) and not _is_excepted(name)}
+    return {name: tree for name, tree in trees.items() if _calls(tree) and not _is_excepted(name)}
 
 
 def _is_excepted(name: str) -> bool:
@@ -55,9 +56,9 @@ def _is_excepted(name: str) -> bool:
 
 
 @functools.cache
-def _calls(path: Path) -> tuple[str, ...]:
+def _calls(tree: ast.Module) -> tuple[str, ...]:
     """The types that a module names to readers, as they stand in its source."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return tuple(
         ast.unparse(call.args[1])
         for call in calls
@@ -65,10 +66,10 @@ def _calls(path: Path) -> tuple[str, ...]:
     )
 
 
-def _types_read(name: str, path: Path) -> Iterator[Any]:
+def _types_read(name: str, tree: ast.Module) -> Iterator[Any]:
     """The types to which a module converts files; where an argument says which, all that its variable stands for."""
     module = importlib.import_module(name)
-    for source in _calls(path):
+    for source in _calls(tree):
         value = _evaluated(source, module)
         if value is None:
             yield from _bound_types(module)
@@ -118,16 +119,17 @@ def _is_read_wrongly(part: inspect.Type) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", _modules())
-def test_each_number_of_a_file_has_bounds(name: str) -> None:
-    for type_ in _types_read(name, _modules()[name]):
-        parts = list(_parts(inspect.type_info(type_), str(type_), set()))
-        assert not [path for path, part in parts if not _is_bounded(part)]
-        assert not [path for path, part in parts if _is_read_wrongly(part)]
+@pytest.mark.parametrize("room", rooms())
+def test_each_number_of_a_file_has_bounds(room: str) -> None:
+    for name in by_room(_modules()).get(room, []):
+        for type_ in _types_read(name, _modules()[name]):
+            parts = list(_parts(inspect.type_info(type_), str(type_), set()))
+            assert not [path for path, part in parts if not _is_bounded(part)], name
+            assert not [path for path, part in parts if _is_read_wrongly(part)], name
 
 
 def test_readers_are_seen() -> None:
-    types = [type_ for name, path in _modules().items() for type_ in _types_read(name, path)]
+    types = [type_ for name, tree in _modules().items() for type_ in _types_read(name, tree)]
     names = {type_.__name__ for type_ in types if isinstance(type_, type)}
     assert {"LinkConstants", "FabricConstants", "Gpu", "Node", "_Tables", "_JobFile", "OperatorGraph", "Model"} <= names
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 import pytest
 
-from support.source_trees import PACKAGE, by_room, source_trees
+from support.source_trees import PACKAGE, by_room, rooms, source_trees
 
 DECODERS = {
     "json": {"load", "loads", "dump"},
@@ -51,13 +52,11 @@ EXCEPTIONS = {
 PACKAGED = ("resources",)  # `resources.files(…).joinpath(…).read_text()` reads presim's own data
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
     return {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): tree for path, tree in source_trees().items()
     }
-
-
-MODULES = modules()
 
 
 def readers(tree: ast.Module) -> list[str]:
@@ -84,13 +83,13 @@ def is_packaged(call: ast.Call) -> bool:
     return any(isinstance(node, ast.Name) and node.id in PACKAGED for node in ast.walk(call.func))
 
 
-@pytest.mark.parametrize("room", by_room(MODULES))
+@pytest.mark.parametrize("room", rooms())
 def test_a_module_leaves_files_to_the_readers(room: str) -> None:
-    modules = [name for name in by_room(MODULES)[room] if not name.startswith(tuple(EXCEPTIONS))]
-    assert not {name: lines for name in modules if (lines := readers(MODULES[name]))}
+    names = [name for name in by_room(modules()).get(room, []) if not name.startswith(tuple(EXCEPTIONS))]
+    assert not {name: lines for name in names if (lines := readers(modules()[name]))}
 
 
 def test_every_exception_is_one() -> None:
     """A reason that nothing needs any more is removed."""
-    used = {name for name, tree in MODULES.items() if readers(tree)}
+    used = {name for name, tree in modules().items() if readers(tree)}
     assert not [reason for reason in EXCEPTIONS if not any(name.startswith(reason) for name in used)]
