@@ -100,6 +100,34 @@ _TRAINER = (
     value_option("--ep", default=1, show_default=True),
     value_option("--dp-style", type=click.Choice(("fsdp2", "ddp", "zero1")), default="fsdp2", show_default=True),
     value_option("--recompute", default="full", show_default=True),
+    value_option("--vpp", default=1, show_default=True),
+    value_option("--stages"),
+    value_option("--expert-exchange", default="all-to-all", show_default=True),
+    value_option("--routing", default="balanced", show_default=True),
+    value_option("--offload-optimizer", default="none", show_default=True),
+    click.option("--reshard/--no-reshard", default=True, help="FSDP2: free parameters after a block's forward."),
+    click.option(
+        "--balance/--no-balance",
+        default=True,
+        help="Ranks get shares of a batch with balanced sums of tokens, or consecutive ones.",
+    ),
+    click.option(
+        "--pad-to-longest",
+        "pads_to_longest",
+        is_flag=True,
+        help="With --micro-sequences: each response is padded to the batch's longest, as without packing.",
+    ),
+    click.option(
+        "--lora-rank",
+        type=number(quantities.BATCH),
+        help="Train adapters of this rank; steps of Hugging Face's or Megatron-Bridge's trainer are captured for it.",
+    ),
+    click.option(
+        "--merge-adapters", is_flag=True, help="With --lora-rank: engines get merged weights, not the adapters alone."
+    ),
+    click.option(
+        "--routing-replay", is_flag=True, help="The routers' choices of rollouts go with each batch to the updates."
+    ),
     click.option(
         "--micro-tokens",
         type=number(quantities.TOKENS),
@@ -124,7 +152,7 @@ _TRAINER = (
     ),
     click.option(
         "--framework",
-        type=click.Choice(("megatron",)),
+        type=click.Choice(("megatron", "hf")),
         help="Capture the framework's own trainer for the update, as presim compose does.",
     ),
     click.option(
@@ -185,6 +213,13 @@ _ENGINE = (
     redeclared(ENGINE, "--max-num-batched-tokens", "engine_max_num_batched_tokens"),
 )
 _OTHERS = (
+    click.option(
+        "--sleep-level",
+        type=click.IntRange(0, 2),
+        default=2,
+        show_default=True,
+        help="Of a colocated engine while GPUs train: 0 keeps all in GPU memory, 1 has weights on the host, 2 nothing.",
+    ),
     click.option(
         "--transfer",
         type=click.Choice(("per-parameter", "packed")),

@@ -68,7 +68,10 @@ def build_job(
     batch = _batch(request)
     engine, notes = rollout_engine(request, model, cluster, placement, batch)
     pool = pool_of(cluster, placement.train_gpus, "training")
-    sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
+    sync = weight_sync(
+        model, engine, cluster, placement, is_packed=request.transfer == "packed",
+        adapter_rank=None if request.merge_adapters else request.lora_rank,
+    )  # fmt: skip
     graph: OperatorGraph | None = None
     table = {} if table is None else table
     refusal = None
@@ -76,7 +79,8 @@ def build_job(
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.assignment, request.steps or _steps(placement), request.seed,
+            request.reward_workers, request.assignment, request.sleep_level, request.steps or _steps(placement),
+            request.seed,
         )  # fmt: skip
         check(job)
         graph = graph or training_graph(request.model)
@@ -93,10 +97,23 @@ def build_job(
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
         load_s, offload_s = _copies(job, trainer_state, request)
-        controller = controller_seconds(request.controller, batch, trainer)
+        controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
         return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
     assert refusal is not None
     raise refusal
+
+
+def routed_values(request: RlRequest, model: Model) -> int:
+    """Numbers of experts that a replayed token brings along: vLLM has them of all layers; none without replay.
+
+    Raises:
+        InputError: the model has no routers.
+    """
+    if not request.routing_replay:
+        return 0
+    if model.experts is None:
+        raise InputError(f"{model.name} has no experts whose routing could be replayed; leave out --routing-replay")
+    return model.layers * model.experts.chosen
 
 
 def _steps(placement: Placement) -> int:
@@ -220,6 +237,12 @@ def _trainer(request: RlRequest, batch: SampleBatch, context: int, sharers: int)
         "context_style": "ulysses",
         "tensor": request.tp,
         "pipeline": request.pp,
+        "virtual": request.vpp,
+        "stages": request.stages or (),
+        "routing": request.routing,
+        "expert_exchange": request.expert_exchange,
+        "offload_optimizer": request.offload_optimizer,
+        "reshard": request.reshard,
         "expert": request.ep,
         "data_style": "hsdp" if is_hybrid else request.dp_style,
         "shard": request.shard if is_hybrid else 0,
@@ -240,6 +263,9 @@ def _trainer(request: RlRequest, batch: SampleBatch, context: int, sharers: int)
         request.micro_sequences,
         request.logprob_sequences or request.micro_sequences,
         request.pads,
+        request.pads_to_longest,
+        request.balance,
+        request.lora_rank is not None,
         request.logits,
     )
 
@@ -254,7 +280,8 @@ def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
 def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlRequest) -> tuple[float, float]:
     """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow.
 
-    Published times of packed transfers have the way back among them.
+    An engine at sleep level 1 goes the other way: its weights are on the host while the GPUs train. Published times of
+    packed transfers have the way back among them.
     """
     if not job.placement.is_colocated:
         return 0.0, 0.0
@@ -263,4 +290,5 @@ def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlRequ
     state += trainer_state.parameters if "parameters" in offloads else 0
     reference = trainer_state.reference if "reference" in offloads else 0
     back = 0 if request.transfer == "packed" else state
-    return host_copy_s(state + reference, job.cluster), host_copy_s(back, job.cluster)
+    asleep = job.engine.memory.weights if job.sleep_level == 1 else 0
+    return host_copy_s(state + reference + asleep, job.cluster), host_copy_s(back + asleep, job.cluster)

@@ -70,6 +70,7 @@ class Phases:
         self.is_colocated = job.placement.is_colocated
         self.trainer = "all GPUs" if self.is_colocated else "training"
         self.start_s, self.now_s = start_s, start_s
+        self.longest = 0  # tokens of the batch's longest sequence
         if self.is_colocated:
             self._add("rollout", ready_s)
         else:
@@ -91,9 +92,9 @@ class Phases:
     def train(self, lengths: Ints) -> float:
         """Log-probabilities and updates of a batch; returns when they end."""
         job, training, controller = self.job, self.prices.training, self.prices.controller
+        self.longest = int(lengths.max())
         self._take("reload", self.prices.load_s)
-        shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
-        ranks = [lengths[np.sort(share)] for share in shares]
+        ranks = balance.shares(lengths, job.data_ranks, balances=job.trainer.balances)
         trainer = job.trainer
         sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
         if trainer.has_reward_model:
@@ -125,6 +126,8 @@ class Phases:
             if sequences
             else balance.micro_batches(ranks, most_tokens)
         )
+        if self.job.trainer.pads_to_longest:
+            return balance.padded_sizes(packed, self.longest, most_tokens)
         return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
 
     def sync(self, cut_s: float, all_end_s: float) -> float:

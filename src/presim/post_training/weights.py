@@ -11,6 +11,7 @@ from presim.hardware import Cluster
 from presim.hardware import constants as calibration
 from presim.post_training.rl_job import Placement
 from presim.serving.serving_plan import WEIGHT_BYTES
+from presim.serving.steps.lora import adapter_bytes
 from presim.serving.steps.times import PricedEngine
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
@@ -45,16 +46,25 @@ class WeightSync:
 
 
 def weight_sync(
-    model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
+    model: Model,
+    engine: PricedEngine,
+    cluster: Cluster,
+    placement: Placement,
+    *,
+    is_packed: bool = False,
+    adapter_rank: int | None = None,
 ) -> WeightSync:
     """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
 
     Separate pools get them by a broadcast from the first training GPU, on a described network flow by flow. An engine
     copies its own part of each parameter into its tensors, and reads and writes what its weight type needs.
     ``is_packed``: many parameters are sent together, so that links alone limit it between pools; colocated, NeMo RL's
-    software does.
+    software does. ``adapter_rank``: adapters of this rank are sent alone; None: all weights are.
     """
     sent_bytes = int(model.parameters * _TRAINED_BYTES)
+    if adapter_rank is not None:
+        whole = dataclasses.replace(engine.plan, tp=1, pp=1, max_loras=1, lora_rank=adapter_rank)
+        sent_bytes = adapter_bytes(model.counts(), model.hidden, whole)
     train = tuple(range(placement.train_gpus))
     gather_s = _collective_s("all_gather", sent_bytes, train, cluster)
     broadcast_s = 0.0
@@ -66,7 +76,7 @@ def weight_sync(
         broadcast_s = _collective_s("broadcast", sent_bytes, (0, *receivers), cluster)
         if not is_packed and placement.gpus > cluster.gpus_per_node:
             broadcast_s = max(broadcast_s, sent_bytes / cluster.network_bytes_per_s_of((0,)))
-    part = model.parameters / (engine.plan.tp * engine.plan.pp)
+    part = sent_bytes / _TRAINED_BYTES / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
     software_s = _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
     if is_packed:
@@ -85,9 +95,11 @@ def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: C
 
 
 def host_copy_s(size_bytes: float, cluster: Cluster) -> float:
-    """Seconds to copy so many bytes of one GPU to or from host memory that is not pinned, all GPUs of a node at once.
+    """Seconds to copy so many bytes of one GPU to or from pinned host memory, all GPUs of a node at once.
 
-    GPUs with a link of their own to the host's memory use it (`c2c`); others, PCIe.
+    Frameworks pin it: NeMo RL and verl's Megatron trainer by name, and PyTorch does for `tensor.to("cpu",
+    non_blocking=True)`, with which verl's FSDP trainer moves parameters and optimizer states. GPUs with a link of their
+    own to the host's memory use it (`c2c`); others, PCIe.
     """
     link = max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s)
     return size_bytes / (link * calibration.value("copy.pinned_share"))

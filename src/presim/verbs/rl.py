@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Fields of the plan of an update that a framework is asked for; the others are its own defaults.
 _NAMED = ("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "expert", "pipeline")
+_NAMED_OF_HF = ("sequence", "micro_batch", "global_batch", "data_style")
 
 
 def predict_rl(
@@ -77,30 +78,49 @@ def _captured_step(directory: str | os.PathLike[str], options: ClusterOptions) -
 def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:
     from presim.post_training.recipes.write_recipe import settings_for
 
-    return msgspec.structs.replace(shown, settings=settings_for(writes, request, job)) if writes else shown
+    if not writes:
+        return shown
+    written = settings_for(writes, request, job)
+    unsaid = f"Keys of {writes} do not say these options of the job: {', '.join(written.unsaid)}."
+    notes = [*shown.notes, unsaid] if written.unsaid else shown.notes
+    return msgspec.structs.replace(shown, settings=written.lines, notes=notes)
+
+
+def _trainer_of(request: RlRequest) -> tuple[str | None, tuple[str, ...]]:
+    """The framework whose trainer is captured, and its fields: adapters are no composed step's."""
+    if request.lora_rank is None:
+        return request.framework, request.framework_args
+    name = request.framework or ("megatron" if request.dp_style == "zero1" else "hf")
+    rank = str(request.lora_rank)
+    adapters = {
+        "megatron": ("peft=lora", f"peft.dim={rank}"),
+        "hf": ("--lora_r", rank, "--lora_target_modules", "all-linear"),
+    }
+    return name, (*adapters[name], *request.framework_args)
 
 
 def framework_of(
     request: RlRequest, options: ClusterOptions, progress: Callable[[str], None] = lambda text: None
 ) -> EvaluatePlan | None:
     """What evaluates a plan by capturing the trainer of the request's framework; None: it names none."""
-    if request.framework is None:
+    name, overrides = _trainer_of(request)
+    if name is None:
         return None
     from presim.verbs.compose_framework import capture_plan_and_evaluate
 
     cluster_fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
-    name = request.framework
 
     def evaluate_plan(plan: Plan, pool: Cluster) -> Evaluation:
         fields = {**cluster_fields, "nodes": pool.nodes, "gpus_per_node": pool.gpus_per_node, "world_size": None}
-        named = {*_NAMED, "recompute"} if plan.recompute != "none" else set(_NAMED)
+        named = set(_NAMED if name == "megatron" else _NAMED_OF_HF)
+        named |= {"recompute"} if plan.recompute != "none" else set()
         return capture_plan_and_evaluate(
             request.model,
             plan,
             named,
             EvaluationOptions(**fields),
             framework=name,
-            overrides=request.framework_args,
+            overrides=overrides,
             progress=progress,
         )
 
