@@ -256,6 +256,13 @@ _OTHERS = (
     click.option(
         "--search", "searches", is_flag=True, help="Compare placements, and show the one with the fastest step."
     ),
+    click.option(
+        "--vary",
+        multiple=True,
+        metavar="KNOB=V,V…",
+        help="With --search: values of tp, pp, ep, cp, micro-tokens, recompute, offload, rollout-tp, max-num-seqs, "
+        "gpu-memory-utilization, rollout-gpus, staleness (2p: partial), nodes or placement. Repeatable.",
+    ),
     click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
     click.option(
         "--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1; off-policy until steady, and 4."
@@ -296,6 +303,7 @@ def command(
     html: str | None,
     written: tuple[str, str] | None,
     searches: bool,
+    vary: tuple[str, ...],
     quiet: bool,
     price_per_gpu_hour: float | None,
     train: str | None,
@@ -309,6 +317,7 @@ def command(
     from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
+    from presim.planner.space import parse_knobs
     from presim.post_training import rl_text
     from presim.post_training.recipes.write_recipe import check
     from presim.system.files import check_writable
@@ -329,6 +338,7 @@ def command(
             price_per_gpu_hour=price_per_gpu_hour,
             notes=notes,
             searches=searches,
+            vary=parse_knobs(vary, any_name=True),
             writes=written[0] if written else None,
             train=train,
             progress=say,

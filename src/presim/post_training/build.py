@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +22,19 @@ from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, 
 from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
 from presim.post_training.rollout_engine import rollout_engine
+from presim.post_training.shared_parts import Key, SharedParts
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
-from presim.post_training.weights import host_copy_s, weight_sync
+from presim.post_training.weights import WeightSync, host_copy_s, weight_sync
 from presim.serving.model_lookup import find
+from presim.serving.steps.times import PricedEngine
 
 _DEGREES = (1, 2, 4, 8, 16, 32)
 _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
-# (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
-PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +51,11 @@ def build_job(
     request: RlRequest,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    table: PriceTable | None = None,
+    parts: SharedParts | None = None,
     framework: EvaluatePlan | None = None,
     captured: CapturedStep | None = None,
 ) -> Built:
-    """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
+    """The job that a request describes; what ``parts`` has is taken from there, and the rest is added.
 
     ``framework``: captures its own trainer by a plan; None: training steps are composed. ``captured``: a step that
     takes their place.
@@ -66,14 +66,10 @@ def build_job(
     model = find(request.model)
     placement = _placement(request, cluster)
     batch = _batch(request)
-    engine, notes = rollout_engine(request, model, cluster, placement, batch)
+    parts = parts or SharedParts()
+    engine, notes = _engine(request, model, cluster, placement, batch, parts)
     pool = pool_of(cluster, placement.train_gpus, "training")
-    sync = weight_sync(
-        model, engine, cluster, placement, is_packed=request.transfer == "packed",
-        adapter_rank=None if request.merge_adapters else request.lora_rank,
-    )  # fmt: skip
-    graph: OperatorGraph | None = None
-    table = {} if table is None else table
+    sync = _sync(request, model, engine, cluster, placement, parts)
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
@@ -83,9 +79,11 @@ def build_job(
             request.seed,
         )  # fmt: skip
         check(job)
-        graph = graph or training_graph(request.model)
+        if request.model not in parts.graphs:
+            parts.graphs[request.model] = training_graph(request.model)
+        graph = parts.graphs[request.model]
         try:
-            training = _priced(job, graph, pool, progress, table, framework)
+            training = _priced(job, graph, pool, progress, parts.prices, framework)
             training = as_captured(training, captured, pool.world_size) if captured else training
             trainer_state = role_memory.trainer_bytes(job, graph, training)
             phases = (role_memory.phases_of if request.force else role_memory.check)(job, trainer_state)
@@ -101,6 +99,29 @@ def build_job(
         return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
     assert refusal is not None
     raise refusal
+
+
+def _engine(
+    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch, parts: SharedParts
+) -> tuple[PricedEngine, list[str]]:
+    key = (tuple(sorted(request.engine.items())), placement.is_colocated, cluster.nodes, cluster.gpus_per_node)
+    if key not in parts.engines:
+        engine, notes = rollout_engine(request, model, cluster, placement, batch)
+        parts.engines[key] = engine, tuple(notes)
+    engine, sentences = parts.engines[key]
+    return engine, list(sentences)
+
+
+def _sync(
+    request: RlRequest, model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, parts: SharedParts
+) -> WeightSync:
+    key = (engine.plan, placement.train_gpus, placement.rollout_gpus, placement.is_colocated, cluster.world_size)
+    if key not in parts.syncs:
+        parts.syncs[key] = weight_sync(
+            model, engine, cluster, placement, is_packed=request.transfer == "packed",
+            adapter_rank=None if request.merge_adapters else request.lora_rank,
+        )  # fmt: skip
+    return parts.syncs[key]
 
 
 def routed_values(request: RlRequest, model: Model) -> int:
@@ -126,7 +147,7 @@ def _priced(
     graph: OperatorGraph,
     pool: Cluster,
     progress: Callable[[str], None],
-    table: PriceTable,
+    table: dict[Key, TrainingPrices],
     framework: EvaluatePlan | None,
 ) -> TrainingPrices:
     trainer, model = job.trainer, job.engine.model

@@ -79,14 +79,17 @@ class TimelineSpan(msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """A placement of a search; its figures are None if it is refused."""
+    """A placement of a search; its figures are None if it is refused, or if its estimate is no better than others."""
 
     placement: str
+    knobs: dict[str, str | int | float] = {}
+    gpus: int = 0
+    estimate_s: float | None = None  # of an asynchronous step: at least so long
     step_time_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     largest_staleness: int | None = None
     rollout_idle_share: float | None = None
-    is_on_front: bool = False  # no placement that is at most as stale is faster
+    is_on_front: bool = False  # no placement that is at most as stale, on at most as many GPUs, is faster
     refusal: str = ""
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from presim.post_training import balance
 from presim.post_training.controller import ControllerSeconds
 from presim.post_training.rl_job import RlJob
+from presim.post_training.shared_parts import SharedParts, TrainingPhases, phases_key
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
 
@@ -63,9 +64,10 @@ class Phases:
     """Lays the phases of a step behind each other."""
 
     def __init__(
-        self, job: RlJob, prices: PhasePrices, number: int, start_s: float, ready_s: float, rewarded_s: float
-    ) -> None:
-        self.job, self.prices, self.number = job, prices, number
+        self, job: RlJob, prices: PhasePrices, parts: SharedParts, number: int, start_s: float, ready_s: float,
+        rewarded_s: float,
+    ) -> None:  # fmt: skip
+        self.job, self.prices, self.parts, self.number = job, prices, parts, number
         self.spans: list[Span] = []
         self.is_colocated = job.placement.is_colocated
         self.trainer = "all GPUs" if self.is_colocated else "training"
@@ -91,24 +93,34 @@ class Phases:
 
     def train(self, lengths: Ints) -> float:
         """Log-probabilities and updates of a batch; returns when they end."""
+        self._take("reload", self.prices.load_s)
+        key = phases_key(self.job, lengths)
+        if key not in self.parts.phases:
+            self.parts.phases[key] = self._training_phases(lengths)
+        for phase in self.parts.phases[key]:
+            self._take(*phase)
+        return self.now_s
+
+    def _training_phases(self, lengths: Ints) -> TrainingPhases:
         job, training, controller = self.job, self.prices.training, self.prices.controller
         self.longest = int(lengths.max())
-        self._take("reload", self.prices.load_s)
         ranks = balance.shares(lengths, job.data_ranks, balances=job.trainer.balances)
+        phases: list[tuple[str, float, float]] = []
         trainer = job.trainer
         sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
         if trainer.has_reward_model:
-            self._take("reward model", training.values_s(*sizes), controller.reward_model_s)
+            phases.append(("reward model", training.values_s(*sizes), controller.reward_model_s))
         if trainer.recomputes_old:
-            self._take("old log-probabilities", training.forward_s(*sizes), controller.old_s)
+            phases.append(("old log-probabilities", training.forward_s(*sizes), controller.old_s))
         if trainer.has_reference:
             reference_s = training.forward_s(*sizes, is_reference=True)
-            self._take("reference log-probabilities", reference_s, controller.reference_s)
+            phases.append(("reference log-probabilities", reference_s, controller.reference_s))
         if trainer.has_critic:
-            self._take("values", training.values_s(*sizes), controller.values_s)
-            self._take("critic update", self._updates_s(ranks, training.critic_update_s), controller.critic_update_s)
-        self._take("update", self._updates_s(ranks, training.update_s), controller.update_s)
-        return self.now_s
+            phases.append(("values", training.values_s(*sizes), controller.values_s))
+            critic_s = self._updates_s(ranks, training.critic_update_s)
+            phases.append(("critic update", critic_s, controller.critic_update_s))
+        phases.append(("update", self._updates_s(ranks, training.update_s), controller.update_s))
+        return tuple(phases)
 
     def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:
         """All epochs: each rank's share is cut into as many mini-batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +35,7 @@ def predict_rl(
     price_per_gpu_hour: float | None = None,
     notes: Sequence[str] = (),
     searches: bool = False,
+    vary: Mapping[str, Sequence[str | int | float]] | None = None,
     writes: str | None = None,
     train: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
@@ -42,7 +43,8 @@ def predict_rl(
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
     ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
-    ``train``: a saved capture of a training step on the training GPUs, for updates and log-probabilities.
+    ``vary``: values of a search by knob, such as ``{"tp": [1, 2]}``. ``train``: a saved capture of a training step on
+    the training GPUs, for updates and log-probabilities.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -52,11 +54,13 @@ def predict_rl(
     from presim.post_training.rl_answer import answer
     from presim.post_training.rl_loop import simulate
 
+    if vary and not searches:
+        raise InputError("--vary has values of a search; add --search")
     if train is not None and (searches or request.framework is not None):
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
     framework = framework_of(request, options, progress)
     if searches:
-        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
+        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework, vary)
         best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
         return _with_settings(best, writes, request, job)
     step = _captured_step(train, options) if train is not None else None
