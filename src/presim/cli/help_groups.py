@@ -29,7 +29,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
     "Rollout": (
         "--placement --rollout-gpus --rollout-tp --rollout-ep --staleness --partial --transfer --reward-seconds "
         "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts "
-        "--spare-prompts --cut-tail --vllm-start --assignment --busy-wait --controller --sleep-level"
+        "--spare-prompts --cut-tail --vllm-start --assignment --busy-wait --controller --sleep-level "
+        "--overlap-sync"
     ),
     "Engine": (
         "--kernels --scheduler --engine-version --gpu-memory-utilization --max-num-seqs --max-num-batched-tokens "

@@ -229,6 +229,11 @@ _OTHERS = (
         "colocated as NeMo RL measured it.",
     ),
     click.option(
+        "--overlap-sync",
+        is_flag=True,
+        help="Engines of their own generate during a transfer of weights, and stop to load them.",
+    ),
+    click.option(
         "--assignment",
         type=click.Choice(("balanced", "consecutive")),
         default="balanced",

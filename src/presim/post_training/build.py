@@ -17,18 +17,16 @@ from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.controller import controller_seconds
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
+from presim.post_training.placed_parts import copies_s, engine_of, routed_values, sync_of
 from presim.post_training.response_lengths import group_share, response_lengths
 from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, check, pool_of, warm_steps
 from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
-from presim.post_training.rollout_engine import rollout_engine
 from presim.post_training.shared_parts import Key, SharedParts
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
-from presim.post_training.weights import WeightSync, host_copy_s, weight_sync
 from presim.serving.model_lookup import find
-from presim.serving.steps.times import PricedEngine
 
 _DEGREES = (1, 2, 4, 8, 16, 32)
 _LEAST_MICRO_TOKENS = 16384
@@ -67,16 +65,16 @@ def build_job(
     placement = _placement(request, cluster)
     batch = _batch(request)
     parts = parts or SharedParts()
-    engine, notes = _engine(request, model, cluster, placement, batch, parts)
+    engine, notes = engine_of(request, model, cluster, placement, batch, parts)
     pool = pool_of(cluster, placement.train_gpus, "training")
-    sync = _sync(request, model, engine, cluster, placement, parts)
+    sync = sync_of(request, model, engine, cluster, placement, parts)
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.assignment, request.sleep_level, request.steps or _steps(placement),
-            request.seed,
+            request.reward_workers, request.assignment, request.sleep_level, request.overlap_sync,
+            request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
         if request.model not in parts.graphs:
@@ -94,47 +92,11 @@ def build_job(
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
-        load_s, offload_s = _copies(job, trainer_state, request)
+        load_s, offload_s = copies_s(job, trainer_state, request)
         controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
         return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
     assert refusal is not None
     raise refusal
-
-
-def _engine(
-    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch, parts: SharedParts
-) -> tuple[PricedEngine, list[str]]:
-    key = (tuple(sorted(request.engine.items())), placement.is_colocated, cluster.nodes, cluster.gpus_per_node)
-    if key not in parts.engines:
-        engine, notes = rollout_engine(request, model, cluster, placement, batch)
-        parts.engines[key] = engine, tuple(notes)
-    engine, sentences = parts.engines[key]
-    return engine, list(sentences)
-
-
-def _sync(
-    request: RlRequest, model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, parts: SharedParts
-) -> WeightSync:
-    key = (engine.plan, placement.train_gpus, placement.rollout_gpus, placement.is_colocated, cluster.world_size)
-    if key not in parts.syncs:
-        parts.syncs[key] = weight_sync(
-            model, engine, cluster, placement, is_packed=request.transfer == "packed",
-            adapter_rank=None if request.merge_adapters else request.lora_rank,
-        )  # fmt: skip
-    return parts.syncs[key]
-
-
-def routed_values(request: RlRequest, model: Model) -> int:
-    """Numbers of experts that a replayed token brings along: vLLM has them of all layers; none without replay.
-
-    Raises:
-        InputError: the model has no routers.
-    """
-    if not request.routing_replay:
-        return 0
-    if model.experts is None:
-        raise InputError(f"{model.name} has no experts whose routing could be replayed; leave out --routing-replay")
-    return model.layers * model.experts.chosen
 
 
 def _steps(placement: Placement) -> int:
@@ -177,6 +139,10 @@ def _placement(request: RlRequest, cluster: Cluster) -> Placement:
             "both"
         )
     if request.placement == "colocated":
+        if request.overlap_sync:
+            raise InputError(
+                "--overlap-sync is of engines on GPUs of their own; add --placement separate, or leave it out"
+            )
         if request.rollout_gpus or request.staleness or request.partial:
             raise InputError(
                 "--rollout-gpus, --staleness and --partial are of separate pools; add --placement separate, or leave "
@@ -296,20 +262,3 @@ def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
     if request.fusions is not None:
         return request.fusions
     return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
-
-
-def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlRequest) -> tuple[float, float]:
-    """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow.
-
-    An engine at sleep level 1 goes the other way: its weights are on the host while the GPUs train. Published times of
-    packed transfers have the way back among them.
-    """
-    if not job.placement.is_colocated:
-        return 0.0, 0.0
-    offloads = job.trainer.offloads
-    state = trainer_state.optimizer if "optimizer" in offloads else 0
-    state += trainer_state.parameters if "parameters" in offloads else 0
-    reference = trainer_state.reference if "reference" in offloads else 0
-    back = 0 if request.transfer == "packed" else state
-    asleep = job.engine.memory.weights if job.sleep_level == 1 else 0
-    return host_copy_s(state + reference + asleep, job.cluster), host_copy_s(back + asleep, job.cluster)

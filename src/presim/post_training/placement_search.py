@@ -9,7 +9,7 @@ staleness and GPUs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -56,37 +56,48 @@ def search(
         InputError: no placement is possible; the reason is that of the first.
     """
     parts = SharedParts()
-    alternatives: list[Alternative] = []
-    options: list[_Option] = []
-    for candidate in candidates(request, cluster, vary or {}):
-        progress(f"placement {len(alternatives) + 1}: {candidate.text}")
-        option = Alternative(placement=candidate.text, knobs=dict(candidate.knobs), gpus=candidate.cluster.world_size)
-        try:
-            built = build_job(candidate.request, candidate.cluster, parts=parts, framework=framework)
-            options.append(_Option(len(alternatives), candidate, built, _estimate_s(built, parts)))
-        except InputError as error:
-            option = msgspec.structs.replace(option, refusal=str(error))
-        alternatives.append(option)
+    options, alternatives = _possible(candidates(request, cluster, vary or {}), parts, framework, progress)
     if not options:
         raise InputError(alternatives[0].refusal)
     best: tuple[RlAnswer, _Option] | None = None
     for option in sorted(options, key=lambda each: (each.built.job.placement.staleness > 0, each.estimate_s)):
         job = option.built.job
-        known_s = _fastest_s(alternatives, int(np.ceil(job.placement.staleness)), option.candidate.cluster.world_size)
-        if job.placement.staleness and known_s is not None and option.estimate_s >= known_s:
-            alternatives[option.index] = msgspec.structs.replace(
-                alternatives[option.index], estimate_s=option.estimate_s
-            )
+        staleness, gpus = int(np.ceil(job.placement.staleness)), option.candidate.cluster.world_size
+        fastest_s = _fastest_s(alternatives, staleness, gpus)
+        listed = alternatives[option.index]
+        if job.placement.staleness and fastest_s is not None and option.estimate_s >= fastest_s:
+            alternatives[option.index] = msgspec.structs.replace(listed, estimate_s=option.estimate_s)
             continue
         progress(f"simulating {job.placement.text}")
         shown = answer(option.built, simulate(job, option.built.prices, parts), price_per_gpu_hour)
-        alternatives[option.index] = _simulated(alternatives[option.index], shown, option.estimate_s)
+        alternatives[option.index] = _simulated(listed, shown, option.estimate_s)
         if best is None or shown.figures.step_time_s < best[0].figures.step_time_s:
             best = shown, option
     assert best is not None  # the first is simulated
     shown, option = best
     marked = msgspec.structs.replace(shown, alternatives=marked_fronts(alternatives))
     return marked, option.candidate.request, option.built.job
+
+
+def _possible(
+    placements: Iterable[Candidate],
+    parts: SharedParts,
+    framework: EvaluatePlan | None,
+    progress: Callable[[str], None],
+) -> tuple[list[_Option], list[Alternative]]:
+    """Placements that can be, with what an asynchronous step takes at least; and all of them, for the list."""
+    options: list[_Option] = []
+    alternatives: list[Alternative] = []
+    for candidate in placements:
+        progress(f"placement {len(alternatives) + 1}: {candidate.text}")
+        listed = Alternative(placement=candidate.text, knobs=dict(candidate.knobs), gpus=candidate.cluster.world_size)
+        try:
+            built = build_job(candidate.request, candidate.cluster, parts=parts, framework=framework)
+            options.append(_Option(len(alternatives), candidate, built, _estimate_s(built, parts)))
+        except InputError as error:
+            listed = msgspec.structs.replace(listed, refusal=str(error))
+        alternatives.append(listed)
+    return options, alternatives
 
 
 def _estimate_s(built: Built, parts: SharedParts) -> float:

@@ -25,8 +25,7 @@ _NOT_MODELLED = (
     "The Python time of the controller between phases is not modelled. Without --controller, batches reach all workers "
     "in no time; without --transfer packed, a colocated engine sleeps and wakes in no time.",
     "Advantages are computed in no time.",
-    "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
-    "Routing replay (routers' choices of the rollout in the update) and LoRA are not modelled.",
+    "Transfers of weights of each framework are as --transfer and --overlap-sync say; other ways are not modelled.",
 )
 
 

@@ -114,6 +114,7 @@ class RlJob:
     reward_workers: int = 64  # rewards computed at once
     assignment: Assignment = "balanced"
     sleep_level: int = 2  # of a colocated engine while its GPUs train
+    overlaps_sync: bool = False  # engines generate during a transfer of weights
     steps: int = 3
     seed: int = 0
 

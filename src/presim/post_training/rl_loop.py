@@ -114,7 +114,8 @@ def _step(
     timeline = Phases(job, prices, parts, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
     all_end_s = ready_s if aborts else float(end_times_s.max())
-    cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
+    sent_s = train_end_s + timeline.overlapped_s
+    cut_s = sent_s if job.placement.is_partial else max(sent_s, all_end_s)
     next_s = timeline.sync(cut_s, all_end_s)
     generated = window.generated_at((ready_s if aborts else cut_s) - state.now_s)
     is_begun = generated > live.generated

@@ -142,11 +142,20 @@ class Phases:
             return balance.padded_sizes(packed, self.longest, most_tokens)
         return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
 
+    @property
+    def overlapped_s(self) -> float:
+        """Seconds of the transfer of weights during which engines generate."""
+        sync = self.prices.sync
+        return max(sync.seconds - sync.load_s, 0.0) if self.job.overlaps_sync else 0.0
+
     def sync(self, cut_s: float, all_end_s: float) -> float:
-        """The transfer of weights from ``cut_s`` on; returns when the engines go on."""
+        """The transfer of weights, of which engines miss what comes after ``cut_s``; returns when they go on."""
+        overlapped_s = self.overlapped_s
         if not self.is_colocated:
             generated_s = min(all_end_s, cut_s)
-            end_s = cut_s + self.prices.sync.seconds
+            end_s = cut_s + self.prices.sync.seconds - overlapped_s
+            if overlapped_s:
+                self._add("weight sync", self.now_s + overlapped_s)
             self._add("waiting for rollouts", cut_s)
             rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
             rollouts.append(("weight sync", cut_s, end_s))
@@ -155,6 +164,6 @@ class Phases:
                 for phase, *window_s in rollouts
                 if window_s[1] > window_s[0]
             ]
-        self._add("weight sync", self.now_s + self.prices.sync.seconds)
+        self._add("weight sync", self.now_s + self.prices.sync.seconds - overlapped_s)
         self._add("offload", self.now_s + self.prices.offload_s)
         return self.now_s

@@ -95,6 +95,7 @@ class RlRequest:
     reward_model: bool = False  # of the actor's size, on its GPUs
     old_logprobs: bool = True
     transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
+    overlap_sync: bool = False  # separate engines generate during a transfer, and stop to load what they got
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(
         default_factory=dict

@@ -157,4 +157,7 @@ def _advice(job: RlJob, trainer: TrainerBytes, phase: PhaseMemory, missing: floa
     if phase.phase == "rollout":
         share = job.engine.plan.gpu_memory_utilization - missing * GIB / phase.capacity_bytes
         return f"use --gpu-memory-utilization {max(share - 0.005, 0.01):.2f}, or a larger --rollout-tp"
+    awake = (job.engine.memory.weights + job.engine.memory.cache) / GIB
+    if job.placement.is_colocated and job.sleep_level == 0 and awake >= missing:
+        return f"--sleep-level 2 frees {awake:.1f} GiB of it"
     return "use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs"

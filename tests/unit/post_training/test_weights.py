@@ -41,3 +41,14 @@ def test_one_sender_has_one_nic(tmp_path: Path) -> None:
     assert single.broadcast_s >= single.sent_bytes / 50e9
     assert single.seconds == single.software_s
     assert sync(tmp_path).broadcast_s < single.broadcast_s / 2
+
+
+def test_adapters_are_sent_alone() -> None:
+    """So many numbers as their products have: rank times inputs and outputs of each linear layer."""
+    engine, cluster = rl_jobs.engine(), choose_cluster(gpu="h100-sxm", nodes=4)
+    apart = Placement(16, 16, is_colocated=False)
+    sent = [weight_sync(engine.model, engine, cluster, apart, adapter_rank=rank).sent_bytes for rank in (8, 16)]
+    layers, hidden, heads, kv_heads, head_dim, width = 28, 1024, 16, 8, 128, 3072  # Qwen3-0.6B
+    attention = 3 * hidden + (heads + 2 * kv_heads) * head_dim + heads * head_dim + hidden
+    dense = 2 * hidden + 2 * width + width + hidden
+    assert sent == [2 * rank * layers * (attention + dense) for rank in (8, 16)]

@@ -79,7 +79,11 @@ def _ahead(request: RlRequest) -> dict[str, Any]:
 
 def _verl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
     rollout_gpus = 0 if facts["is_colocated"] else _rollout_gpus(request, gpus)
-    own = {"mini_batch": _updated_prompts(request), "algorithm": request.algorithm, "epochs": request.epochs}
+    own: dict[str, Any] = {
+        "mini_batch": _updated_prompts(request),
+        "algorithm": request.algorithm,
+        "epochs": request.epochs,
+    }
     own |= {"is_dynamic": not request.micro_sequences, "micro_sequences": request.micro_sequences}
     own |= {f"offloads_{name}": name in request.offload for name in _OFFLOADS}
     own |= _nodes("train", gpus - rollout_gpus, gpus_per_node) | _ahead(request)
@@ -89,7 +93,7 @@ def _verl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node
 
 
 def _nemo_rl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
-    own = {"mini_batch_responses": _updated_prompts(request) * request.samples}
+    own: dict[str, Any] = {"mini_batch_responses": _updated_prompts(request) * request.samples}
     own |= {"is_asynchronous": request.staleness > 0, **_ahead(request)}
     own |= {"nodes": -(-gpus // gpus_per_node), "gpus_per_node": min(gpus, gpus_per_node)}
     own |= {name: facts[name] * facts["cp"] for name in _TOKENS}  # of all context-parallel ranks
@@ -106,7 +110,10 @@ def _nemo_rl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_n
 
 def _slime(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
     rollout_gpus = 0 if facts["is_colocated"] else _rollout_gpus(request, gpus)
-    own = {"mini_batch_responses": _updated_prompts(request) * request.samples, "algorithm": request.algorithm}
+    own: dict[str, Any] = {
+        "mini_batch_responses": _updated_prompts(request) * request.samples,
+        "algorithm": request.algorithm,
+    }
     own |= {"packs_tokens": not request.micro_sequences, "micro_sequences": request.micro_sequences}
     own |= {"begun_prompts": request.prompts + request.spare_prompts if request.spare_prompts else None}
     own |= {"old_logprobs": request.old_logprobs, "rollout_gpus": rollout_gpus or None, **_ahead(request)}
@@ -124,7 +131,12 @@ def _trl(request: RlRequest, facts: Mapping[str, Any], gpus: int) -> dict[str, A
             "change --mini-batch or --micro-sequences"
         )
     accumulation = responses // (device_batch * ranks)
-    own = {"device_batch": device_batch, "accumulation": accumulation, "uses_vllm": True, "epochs": request.epochs}
+    own: dict[str, Any] = {
+        "device_batch": device_batch,
+        "accumulation": accumulation,
+        "uses_vllm": True,
+        "epochs": request.epochs,
+    }
     own["generation_steps"] = accumulation * (request.prompts // _updated_prompts(request))
     names = ("samples", "reference", "is_colocated", "recompute", "sleep_level", "trains_adapters", "adapter_rank")
     return own | {name: value for name, value in facts.items() if name in names or name.startswith("engine.")}
