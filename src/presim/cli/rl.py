@@ -222,11 +222,11 @@ _OTHERS = (
     ),
     click.option(
         "--transfer",
-        type=click.Choice(("per-parameter", "packed")),
+        type=click.Choice(("per-parameter", "packed", "checkpoint-engine")),
         default="per-parameter",
         show_default=True,
         help="Weights go to engines one by one, as verl measured it, or packed: between pools as fast as links are, "
-        "colocated as NeMo RL measured it.",
+        "colocated as NeMo RL measured it; checkpoint-engine is verl's, between pools.",
     ),
     click.option(
         "--overlap-sync",

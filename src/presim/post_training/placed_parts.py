@@ -37,7 +37,7 @@ def sync_of(
     key = (engine.plan, placement.train_gpus, placement.rollout_gpus, placement.is_colocated, cluster.world_size)
     if key not in parts.syncs:
         parts.syncs[key] = weight_sync(
-            model, engine, cluster, placement, is_packed=request.transfer == "packed",
+            model, engine, cluster, placement, transfer=request.transfer,
             adapter_rank=None if request.merge_adapters else request.lora_rank,
         )  # fmt: skip
     return parts.syncs[key]

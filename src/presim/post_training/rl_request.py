@@ -12,6 +12,7 @@ from presim.errors import InputError
 from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
 from presim.post_training.rl_job import Algorithm, Assignment, Offloads
+from presim.post_training.weights import TransferKind
 from presim.serving.defaults import VllmStart
 from presim.units import quantities
 
@@ -94,7 +95,7 @@ class RlRequest:
     critic: bool | None = None  # None: as the algorithm has
     reward_model: bool = False  # of the actor's size, on its GPUs
     old_logprobs: bool = True
-    transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
+    transfer: TransferKind = "per-parameter"  # of weights; packed: limited by links alone
     overlap_sync: bool = False  # separate engines generate during a transfer, and stop to load what they got
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(

@@ -157,6 +157,8 @@ NEMO_RL = Framework(
         "policy.quant_cfg": anything,
         "policy.draft.enabled": truth,
         f"{_GENERATION}quant_cfg": anything,
+        f"{_GENERATION}vllm_cfg.is_mx": truth,
+        f"{_GENERATION}vllm_cfg.quantization_ignored_layer_kws": anything,
         f"{_GENERATION}vllm_kwargs.speculative_config.*": anything,
         f"{_GENERATION}vllm_kwargs.moe_backend": anything,
         "async_rl.min_groups_for_streaming_train": anything,

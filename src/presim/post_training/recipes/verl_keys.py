@@ -27,6 +27,9 @@ _ENGINES = {"dp": "fsdp2", "fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 _TRANSFORMER = f"{_ACTOR}megatron.override_transformer_config."
 _OPTIMIZER = f"{_ACTOR}optim.override_optimizer_config."
+_TRANSFERS = {"naive": "per-parameter"} | dict.fromkeys(
+    ("nccl", "hccl", "nixl", "mooncake", "kimi_ckpt_engine"), "checkpoint-engine"
+)
 _ADAMW = ("adam", "adamw")
 
 
@@ -124,6 +127,7 @@ VERL = Framework(
         f"{_ROLLOUT}max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole, 8192),
         f"{_ROLLOUT}data_parallel_size": Key("engine.dp", whole),
         f"{_ROLLOUT}quantization": Key("engine.weights", choice({"fp8": "fp8-block"})),
+        f"{_ROLLOUT}checkpoint_engine.backend": Key("transfer", choice(_TRANSFERS)),
         f"{_ROLLOUT}free_cache_engine": Key("sleep_level", _sleep_level, 2),
         f"{_ROLLOUT}engine_kwargs.vllm.kv_cache_dtype": Key("engine.cache", choice({"auto": "bf16", "fp8": "fp8"})),
         f"{_ROLLOUT}engine_kwargs.vllm.compilation_config.cudagraph_capture_sizes": Key("engine.graph_tokens", largest),
