@@ -1,9 +1,9 @@
 """Compare placements of a job on the same GPUs: pools and their sizes, plans of both sides, and staleness.
 
 Placements share parts: a trainer's steps are composed once for a plan and a pool, and a rollout of engines is simulated
-once where nothing interrupts it. Placements on-policy are made of these without another simulation. Asynchronous ones
-are simulated in the order of an optimistic estimate, until no estimate is below the fastest step of at most its
-staleness and GPUs.
+once where nothing interrupts it. They are taken in the order of an estimate on a few engines, until no estimate is
+below the fastest step of at most its staleness and GPUs. Each that is taken is simulated on a few of its engines; the
+fastest of them on all.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ import numpy as np
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.post_training.build import Built, build_job
-from presim.post_training.filtering import draw
 from presim.post_training.placement_space import Candidate, Value, candidates
 from presim.post_training.rl_answer import Alternative, RlAnswer, answer
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_loop import simulate
-from presim.post_training.rl_phases import Phases
 from presim.post_training.rl_request import RlRequest
+from presim.post_training.sampled_engines import estimate_s, sampled
 from presim.post_training.shared_parts import SharedParts
 from presim.post_training.training import EvaluatePlan
 
-_EARLY = 0.25  # of a rollout, in which engines generate fastest: caches are short, and no engine is done
+_CLOSE = 1.03  # of the fastest step on a few engines: placements that are simulated on all
+_MOST_FINALISTS = 3
+_NOTE = (
+    "{count:,} placements were compared, by an estimate first, then on two engines each; {finalists} of the fastest "
+    "were simulated on all of theirs."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,24 +63,31 @@ def search(
     options, alternatives = _possible(candidates(request, cluster, vary or {}), parts, framework, progress)
     if not options:
         raise InputError(alternatives[0].refusal)
-    best: tuple[RlAnswer, _Option] | None = None
-    for option in sorted(options, key=lambda each: (each.built.job.placement.staleness > 0, each.estimate_s)):
-        job = option.built.job
-        staleness, gpus = int(np.ceil(job.placement.staleness)), option.candidate.cluster.world_size
-        fastest_s = _fastest_s(alternatives, staleness, gpus)
-        listed = alternatives[option.index]
-        if job.placement.staleness and fastest_s is not None and option.estimate_s >= fastest_s:
+    looks: list[tuple[float, _Option]] = []
+    for option in sorted(options, key=lambda each: each.estimate_s):
+        placement, listed = option.built.job.placement, alternatives[option.index]
+        fastest_s = _fastest_s(alternatives, int(np.ceil(placement.staleness)), listed.gpus)
+        if fastest_s is not None and option.estimate_s >= fastest_s:
             alternatives[option.index] = msgspec.structs.replace(listed, estimate_s=option.estimate_s)
             continue
-        progress(f"simulating {job.placement.text}")
-        shown = answer(option.built, simulate(job, option.built.prices, parts), price_per_gpu_hour)
-        alternatives[option.index] = _simulated(listed, shown, option.estimate_s)
-        if best is None or shown.figures.step_time_s < best[0].figures.step_time_s:
-            best = shown, option
-    assert best is not None  # the first is simulated
-    shown, option = best
-    marked = msgspec.structs.replace(shown, alternatives=marked_fronts(alternatives))
-    return marked, option.candidate.request, option.built.job
+        progress(f"simulating {placement.text}")
+        few, few_parts = sampled(option.built, parts)
+        look = answer(few, simulate(few.job, few.prices, few_parts))
+        alternatives[option.index] = _simulated(listed, look, option, few.job)
+        looks.append((look.figures.step_time_s, option))
+    looks.sort(key=lambda entry: entry[0])
+    finalists = [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:_MOST_FINALISTS]
+    answers: list[tuple[RlAnswer, _Option]] = []
+    for option in finalists:
+        progress(f"simulating all engines of {option.candidate.text}")
+        run = simulate(option.built.job, option.built.prices, parts)
+        answers.append((answer(option.built, run, price_per_gpu_hour), option))
+        listed = alternatives[option.index]
+        alternatives[option.index] = _simulated(listed, answers[-1][0], option, option.built.job)
+    best, option = min(answers, key=lambda entry: entry[0].figures.step_time_s)
+    notes = [*best.notes, _NOTE.format(count=len(alternatives), finalists=len(finalists))]
+    shown = msgspec.structs.replace(best, notes=notes, alternatives=marked_fronts(alternatives))
+    return shown, option.candidate.request, option.built.job
 
 
 def _possible(
@@ -93,39 +104,25 @@ def _possible(
         listed = Alternative(placement=candidate.text, knobs=dict(candidate.knobs), gpus=candidate.cluster.world_size)
         try:
             built = build_job(candidate.request, candidate.cluster, parts=parts, framework=framework)
-            options.append(_Option(len(alternatives), candidate, built, _estimate_s(built, parts)))
+            options.append(_Option(len(alternatives), candidate, built, estimate_s(built, parts)))
         except InputError as error:
             listed = msgspec.structs.replace(listed, refusal=str(error))
         alternatives.append(listed)
     return options, alternatives
 
 
-def _estimate_s(built: Built, parts: SharedParts) -> float:
-    """A step of a placement if neither side waits for the other, and engines generate as fast as at their start."""
-    job = built.job
-    if not job.placement.staleness:
-        return 0.0
-    rng = np.random.default_rng(job.seed)
-    responses = draw(job.batch, 0, job.batch.prompts, rng)
-    window = parts.window(responses, job, job.seed)
-    early_s = _EARLY * float(window.end_s.max())
-    early_tokens = int(window.generated_at(early_s).sum())
-    tokens = int(responses.length.sum())
-    rollout_s = early_s * tokens / early_tokens if early_tokens else 0.0
-    phases = Phases(job, built.prices, parts, 0, 0.0, 0.0, 0.0)
-    trained_s = phases.train(responses.prompt + responses.length)
-    return max(rollout_s, trained_s) + built.prices.sync.seconds
-
-
-def _simulated(option: Alternative, shown: RlAnswer, estimate_s: float) -> Alternative:
-    figures = shown.figures
+def _simulated(listed: Alternative, look: RlAnswer, option: _Option, simulated: RlJob) -> Alternative:
+    """The placement with its figures; ``simulated``: the job, or a part of its engines and prompts."""
+    figures, job = look.figures, option.built.job
+    whole = job.batch.prompts / simulated.batch.prompts * simulated.placement.gpus / job.placement.gpus
     return msgspec.structs.replace(
-        option,
+        listed,
         step_time_s=figures.step_time_s,
-        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu,
+        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu * whole,
         largest_staleness=figures.largest_staleness,
         rollout_idle_share=figures.rollout_idle_share,
-        estimate_s=estimate_s or None,
+        estimate_s=option.estimate_s,
+        engines=simulated.replicas,
     )
 
 

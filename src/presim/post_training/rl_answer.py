@@ -83,7 +83,8 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     placement: str
     knobs: dict[str, str | int | float] = {}
     gpus: int = 0
-    estimate_s: float | None = None  # of an asynchronous step: at least so long
+    estimate_s: float | None = None  # of its step, by which placements are ordered
+    engines: int = 0  # that were simulated; fewer than it has: on their part of the prompts
     step_time_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     largest_staleness: int | None = None

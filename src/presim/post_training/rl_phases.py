@@ -94,12 +94,15 @@ class Phases:
     def train(self, lengths: Ints) -> float:
         """Log-probabilities and updates of a batch; returns when they end."""
         self._take("reload", self.prices.load_s)
+        for phase in self.parts.training or self._shared_phases(lengths):
+            self._take(*phase)
+        return self.now_s
+
+    def _shared_phases(self, lengths: Ints) -> TrainingPhases:
         key = phases_key(self.job, lengths)
         if key not in self.parts.phases:
             self.parts.phases[key] = self._training_phases(lengths)
-        for phase in self.parts.phases[key]:
-            self._take(*phase)
-        return self.now_s
+        return self.parts.phases[key]
 
     def _training_phases(self, lengths: Ints) -> TrainingPhases:
         job, training, controller = self.job, self.prices.training, self.prices.controller

@@ -35,6 +35,7 @@ class SharedParts:
     graphs: dict[str, OperatorGraph] = dataclasses.field(default_factory=dict)
     syncs: dict[Key, WeightSync] = dataclasses.field(default_factory=dict)
     phases: dict[Key, TrainingPhases] = dataclasses.field(default_factory=dict)
+    training: TrainingPhases | None = None  # of every step; None: as its batch takes
 
     def window(self, responses: Responses, job: RlJob, seed: int) -> Window:
         """The rollout of these responses, simulated once for all placements with such engines.
