@@ -27,7 +27,7 @@ from presim.post_training.shared_parts import SharedParts
 from presim.post_training.training import EvaluatePlan
 
 _CLOSE = 1.03  # of the fastest step on a few engines: placements that are simulated on all
-_MOST_FINALISTS = 3
+_MOST_FINALISTS = 3  # on-policy; an asynchronous step takes many rollouts
 _NOTE = (
     "{count:,} placements were compared, by an estimate first, then on two engines each; {finalists} of the fastest "
     "were simulated on all of theirs."
@@ -64,19 +64,20 @@ def search(
     if not options:
         raise InputError(alternatives[0].refusal)
     looks: list[tuple[float, _Option]] = []
-    for option in sorted(options, key=lambda each: each.estimate_s):
+    for option in sorted(options, key=lambda option: option.estimate_s):
         placement, listed = option.built.job.placement, alternatives[option.index]
         fastest_s = _fastest_s(alternatives, int(np.ceil(placement.staleness)), listed.gpus)
         if fastest_s is not None and option.estimate_s >= fastest_s:
             alternatives[option.index] = msgspec.structs.replace(listed, estimate_s=option.estimate_s)
             continue
         progress(f"simulating {placement.text}")
-        few, few_parts = sampled(option.built, parts)
-        look = answer(few, simulate(few.job, few.prices, few_parts))
-        alternatives[option.index] = _simulated(listed, look, option, few.job)
+        sample, sample_parts = sampled(option.built, parts)
+        look = answer(sample, simulate(sample.job, sample.prices, sample_parts))
+        alternatives[option.index] = _simulated(listed, look, option, sample.job)
         looks.append((look.figures.step_time_s, option))
     looks.sort(key=lambda entry: entry[0])
-    finalists = [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:_MOST_FINALISTS]
+    count = 1 if looks[0][1].built.job.placement.staleness else _MOST_FINALISTS
+    finalists = [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:count]
     answers: list[tuple[RlAnswer, _Option]] = []
     for option in finalists:
         progress(f"simulating all engines of {option.candidate.text}")
@@ -114,11 +115,11 @@ def _possible(
 def _simulated(listed: Alternative, look: RlAnswer, option: _Option, simulated: RlJob) -> Alternative:
     """The placement with its figures; ``simulated``: the job, or a part of its engines and prompts."""
     figures, job = look.figures, option.built.job
-    whole = job.batch.prompts / simulated.batch.prompts * simulated.placement.gpus / job.placement.gpus
+    scale = job.batch.prompts / simulated.batch.prompts * simulated.placement.gpus / job.placement.gpus
     return msgspec.structs.replace(
         listed,
         step_time_s=figures.step_time_s,
-        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu * whole,
+        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu * scale,
         largest_staleness=figures.largest_staleness,
         rollout_idle_share=figures.rollout_idle_share,
         estimate_s=option.estimate_s,

@@ -46,9 +46,11 @@ def candidates(request: RlRequest, cluster: Cluster, vary: Mapping[str, Sequence
     """
     vary = {_knob(name): tuple(values) for name, values in vary.items()}
     shapes = vary.get("placement", ("colocated", "separate"))
-    others = {name: values for name, values in vary.items() if name not in ("placement", "rollout_gpus", "staleness")}
-    for combination in itertools.product(*others.values()):
-        knobs = dict(zip(others, combination))
+    varied_knobs = {
+        name: values for name, values in vary.items() if name not in ("placement", "rollout_gpus", "staleness")
+    }
+    for combination in itertools.product(*varied_knobs.values()):
+        knobs = dict(zip(varied_knobs, combination))
         pool = _cluster(cluster, knobs.get("nodes"))
         varied = _with(request, knobs)
         if "colocated" in shapes:

@@ -107,9 +107,9 @@ def _alternatives(answer: RlAnswer) -> Table:
         "estimated to be slower": estimated,
         "refused": len(refused),
     }
-    rest = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 0)
-    if rest:
-        table.add_row(f"  {rest}", "", "", "")
+    summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 0)
+    if summary:
+        table.add_row(f"  {summary}", "", "", "")
     return table
 
 

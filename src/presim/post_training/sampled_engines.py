@@ -33,9 +33,9 @@ def sampled(built: Built, parts: SharedParts) -> tuple[Built, SharedParts]:
     placement = dataclasses.replace(job.placement, rollout_gpus=_ENGINES * job.engine.plan.gpus)
     batch = dataclasses.replace(job.batch, prompts=prompts)
     workers = max(job.reward_workers * _ENGINES // engines, 1)
-    few = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=workers)
+    sample = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=workers)
     training = training_phases(built, parts)
-    return dataclasses.replace(built, job=few), dataclasses.replace(parts, training=training)
+    return dataclasses.replace(built, job=sample), dataclasses.replace(parts, training=training)
 
 
 def training_phases(built: Built, parts: SharedParts) -> TrainingPhases:
@@ -50,8 +50,7 @@ def training_phases(built: Built, parts: SharedParts) -> TrainingPhases:
 def estimate_s(built: Built, parts: SharedParts) -> float:
     """A step if no side waits for the other where it need not, and engines generate as fast as at their start."""
     job, prices = built.job, built.prices
-    few, _ = sampled(built, parts)
-    window_job: RlJob = few.job
+    window_job: RlJob = sampled(built, parts)[0].job
     responses = draw(window_job.batch, 0, window_job.batch.prompts, np.random.default_rng(job.seed))
     window = parts.window(responses, window_job, job.seed)
     phases = training_phases(built, parts)

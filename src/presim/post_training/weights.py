@@ -70,8 +70,8 @@ def weight_sync(
     """
     sent_bytes = int(model.parameters * _TRAINED_BYTES)
     if adapter_rank is not None:
-        whole = dataclasses.replace(engine.plan, tp=1, pp=1, max_loras=1, lora_rank=adapter_rank)
-        sent_bytes = adapter_bytes(model.counts(), model.hidden, whole)
+        unsplit = dataclasses.replace(engine.plan, tp=1, pp=1, max_loras=1, lora_rank=adapter_rank)
+        sent_bytes = adapter_bytes(model.counts(), model.hidden, unsplit)
     is_packed = transfer == "packed"
     train = tuple(range(placement.train_gpus))
     gather_s = _collective_s("all_gather", sent_bytes, train, cluster)

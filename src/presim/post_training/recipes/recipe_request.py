@@ -76,8 +76,8 @@ def _of_algorithm(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts, of NeMo RL's PPO if it has that, whose batch has keys of its own."""
     if "ppo.prompts" not in facts:
         return facts
-    own = {name.removeprefix("ppo."): value for name, value in facts.items() if name.startswith("ppo.")}
-    return {**facts, **own, "algorithm": "ppo"}
+    of_ppo = {name.removeprefix("ppo."): value for name, value in facts.items() if name.startswith("ppo.")}
+    return {**facts, **of_ppo, "algorithm": "ppo"}
 
 
 def _check_uses(facts: Mapping[str, Any]) -> None:
@@ -237,8 +237,8 @@ def _words(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + rest
+    count = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {count} others" if count > 0 else "")
 
 
 def _ignored(recipe: Recipe) -> list[str]:

@@ -26,10 +26,10 @@ def written_facts(framework: str, request: RlRequest, job: RlJob) -> Mapping[str
     gpus, gpus_per_node = job.placement.gpus, job.cluster.gpus_per_node
     request = _resolved(request, job)
     facts = _shared(request)
-    own = {"verl": _verl, "nemo-rl": _nemo_rl, "slime": _slime}
+    writers = {"verl": _verl, "nemo-rl": _nemo_rl, "slime": _slime}
     if framework == "trl":
         return _trl(request, facts, gpus)
-    return facts | own[framework](request, facts, gpus, gpus_per_node)
+    return facts | writers[framework](request, facts, gpus, gpus_per_node)
 
 
 def _resolved(request: RlRequest, job: RlJob) -> RlRequest:
@@ -79,45 +79,45 @@ def _ahead(request: RlRequest) -> dict[str, Any]:
 
 def _verl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
     rollout_gpus = 0 if facts["is_colocated"] else _rollout_gpus(request, gpus)
-    own: dict[str, Any] = {
+    keyed: dict[str, Any] = {
         "mini_batch": _updated_prompts(request),
         "algorithm": request.algorithm,
         "epochs": request.epochs,
     }
-    own |= {"is_dynamic": not request.micro_sequences, "micro_sequences": request.micro_sequences}
-    own |= {f"offloads_{name}": name in request.offload for name in _OFFLOADS}
-    own |= _nodes("train", gpus - rollout_gpus, gpus_per_node) | _ahead(request)
+    keyed |= {"is_dynamic": not request.micro_sequences, "micro_sequences": request.micro_sequences}
+    keyed |= {f"offloads_{name}": name in request.offload for name in _OFFLOADS}
+    keyed |= _nodes("train", gpus - rollout_gpus, gpus_per_node) | _ahead(request)
     if request.dp_style == "zero1":  # whose blocks are recomputed by a key of Megatron's
-        own |= {"megatron_recompute": request.recompute, "recompute": None}
-    return own | (_nodes("rollout", rollout_gpus, gpus_per_node) if rollout_gpus else {})
+        keyed |= {"megatron_recompute": request.recompute, "recompute": None}
+    return keyed | (_nodes("rollout", rollout_gpus, gpus_per_node) if rollout_gpus else {})
 
 
 def _nemo_rl(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
-    own: dict[str, Any] = {"mini_batch_responses": _updated_prompts(request) * request.samples}
-    own |= {"is_asynchronous": request.staleness > 0, **_ahead(request)}
-    own |= {"nodes": -(-gpus // gpus_per_node), "gpus_per_node": min(gpus, gpus_per_node)}
-    own |= {name: facts[name] * facts["cp"] for name in _TOKENS}  # of all context-parallel ranks
+    keyed: dict[str, Any] = {"mini_batch_responses": _updated_prompts(request) * request.samples}
+    keyed |= {"is_asynchronous": request.staleness > 0, **_ahead(request)}
+    keyed |= {"nodes": -(-gpus // gpus_per_node), "gpus_per_node": min(gpus, gpus_per_node)}
+    keyed |= {name: facts[name] * facts["cp"] for name in _TOKENS}  # of all context-parallel ranks
     if request.algorithm == "ppo":
         if request.staleness:
             raise InputError("asynchronous PPO of NeMo RL is not written; leave out --staleness, or --write")
-        own |= {"ppo.prompts": request.prompts, "ppo.samples": request.samples, "ppo.epochs": request.epochs}
-        own |= {"prompts": None, "samples": None}
+        keyed |= {"ppo.prompts": request.prompts, "ppo.samples": request.samples, "ppo.epochs": request.epochs}
+        keyed |= {"prompts": None, "samples": None}
     if request.dp_style == "fsdp2":  # the trainer without Megatron has keys of its own
         names = ("tp", "cp", "recompute")
-        own |= {f"dtensor.{name}": facts[name] for name in names} | dict.fromkeys(names)
-    return own | ({} if facts["is_colocated"] else _nodes("rollout", _rollout_gpus(request, gpus), gpus_per_node))
+        keyed |= {f"dtensor.{name}": facts[name] for name in names} | dict.fromkeys(names)
+    return keyed | ({} if facts["is_colocated"] else _nodes("rollout", _rollout_gpus(request, gpus), gpus_per_node))
 
 
 def _slime(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
     rollout_gpus = 0 if facts["is_colocated"] else _rollout_gpus(request, gpus)
-    own: dict[str, Any] = {
+    keyed: dict[str, Any] = {
         "mini_batch_responses": _updated_prompts(request) * request.samples,
         "algorithm": request.algorithm,
     }
-    own |= {"packs_tokens": not request.micro_sequences, "micro_sequences": request.micro_sequences}
-    own |= {"begun_prompts": request.prompts + request.spare_prompts if request.spare_prompts else None}
-    own |= {"old_logprobs": request.old_logprobs, "rollout_gpus": rollout_gpus or None, **_ahead(request)}
-    return own | _nodes("train", gpus - rollout_gpus, gpus_per_node)
+    keyed |= {"packs_tokens": not request.micro_sequences, "micro_sequences": request.micro_sequences}
+    keyed |= {"begun_prompts": request.prompts + request.spare_prompts if request.spare_prompts else None}
+    keyed |= {"old_logprobs": request.old_logprobs, "rollout_gpus": rollout_gpus or None, **_ahead(request)}
+    return keyed | _nodes("train", gpus - rollout_gpus, gpus_per_node)
 
 
 def _trl(request: RlRequest, facts: Mapping[str, Any], gpus: int) -> dict[str, Any]:
@@ -131,15 +131,15 @@ def _trl(request: RlRequest, facts: Mapping[str, Any], gpus: int) -> dict[str, A
             "change --mini-batch or --micro-sequences"
         )
     accumulation = responses // (device_batch * ranks)
-    own: dict[str, Any] = {
+    keyed: dict[str, Any] = {
         "device_batch": device_batch,
         "accumulation": accumulation,
         "uses_vllm": True,
         "epochs": request.epochs,
     }
-    own["generation_steps"] = accumulation * (request.prompts // _updated_prompts(request))
+    keyed["generation_steps"] = accumulation * (request.prompts // _updated_prompts(request))
     names = ("samples", "reference", "is_colocated", "recompute", "sleep_level", "trains_adapters", "adapter_rank")
-    return own | {name: value for name, value in facts.items() if name in names or name.startswith("engine.")}
+    return keyed | {name: value for name, value in facts.items() if name in names or name.startswith("engine.")}
 
 
 def _nodes(pool: str, gpus: int, gpus_per_node: int) -> dict[str, int]:
