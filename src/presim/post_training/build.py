@@ -11,7 +11,7 @@ import numpy as np
 from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.models.description import Model
 from presim.composition.plan import read_plan
-from presim.errors import InputError
+from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster
 from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
@@ -87,6 +87,8 @@ def build_job(
             phases = (role_memory.phases_of if request.force else role_memory.check)(job, trainer_state)
         except InputError as error:
             refusal = refusal or error
+            if request.micro_tokens and isinstance(error, MisfitError):
+                break  # a GPU has as many tokens at each degree
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
