@@ -1,11 +1,11 @@
 """Compares published steps of reinforcement learning with `presim rl` of the same jobs, phase by phase.
 
-    python validation/rl_steps.py TABLE [--only ID,ID...] [--page]
+    python validation/rl_steps.py TABLE [--only ID,ID...] [--page] [--routing zipf:1]
 
 TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
 Responses of a row have the published mean and, as none gives more, a log-normal spread. Writes `results/rl-steps.md`
 and `.json`; rows that are there and that ``--only`` does not name stay. ``--page`` predicts nothing and writes the page
-of the rows that are there.
+of the rows that are there. With ``--routing`` rows are printed and not written.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def _cluster(row: Mapping[str, str]) -> Any:
     return choose_cluster(gpu=gpu, nodes=max(gpus // per_node, 1), gpus_per_node=min(per_node, gpus))
 
 
-def compare(row: Mapping[str, str]) -> list[Compared]:
-    """The figures that a row gives, measured and predicted.
+def compare(row: Mapping[str, str], routing: str = "balanced") -> list[Compared]:
+    """The figures that a row gives, measured and predicted with experts chosen as ``routing`` says.
 
     Raises:
         CannotPredictError: it does not say enough.
@@ -224,7 +224,7 @@ def compare(row: Mapping[str, str]) -> list[Compared]:
     if row["mode"].startswith("weight sync"):
         _refusal(row)
         return [Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), _sync_s(row))]
-    built = build_job(request_of(row), _cluster(row))
+    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
     predicted = answer(built, simulate(built.job, built.prices))
     figures = [Compared("step_time_s", float(row["step_time_s"]), predicted.figures.step_time_s)]
     if row["weight_sync_time_s"]:
@@ -362,6 +362,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table")
     parser.add_argument("--page", action="store_true", help="write the page of the rows that are there")
+    parser.add_argument("--routing", help="experts that tokens choose, as presim rl --routing")
     parser.add_argument("--only", default="", help="ids, separated by commas")
     arguments = parser.parse_args()
     table = read_table(Path(arguments.table), _COLUMNS, "a published step of reinforcement learning has")
@@ -376,11 +377,15 @@ def main() -> None:
         if names and row["id"] not in names:
             continue
         try:
-            results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
+            results[row["id"]] = {
+                "figures": [dataclasses.asdict(figure) for figure in compare(row, arguments.routing or "balanced")]
+            }
         except (CannotPredictError, InputError) as error:
             results[row["id"]] = {"reason": str(error)}
         results[row["id"]]["date"] = f"{datetime.date.today()}"
         print(row["id"], results[row["id"]], flush=True)
+    if arguments.routing:
+        return
     write_file(ROWS, (json.dumps(results, indent=2, sort_keys=True) + "\n").encode())
     write_file(RESULT, _page(results).encode())
 
