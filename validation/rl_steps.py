@@ -5,7 +5,7 @@
 TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
 Responses of a row have the published mean and, as none gives more, a log-normal spread. Writes `results/rl-steps.md`
 and `.json`; rows that are there and that ``--only`` does not name stay. ``--page`` predicts nothing and writes the page
-of the rows that are there. With ``--routing`` rows are printed and not written.
+of the rows that are there. With ``--routing`` the phases of rows are printed and nothing is written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster_choice import choose_cluster
-from presim.post_training.build import build_job
+from presim.post_training.build import Built, build_job
 from presim.post_training.rl_answer import RlAnswer, answer
 from presim.post_training.rl_job import Placement, pool_of
 from presim.post_training.rl_loop import simulate
@@ -214,8 +214,18 @@ def _cluster(row: Mapping[str, str]) -> Any:
     return choose_cluster(gpu=gpu, nodes=max(gpus // per_node, 1), gpus_per_node=min(per_node, gpus))
 
 
-def compare(row: Mapping[str, str], routing: str = "balanced") -> list[Compared]:
-    """The figures that a row gives, measured and predicted with experts chosen as ``routing`` says.
+def predict(row: Mapping[str, str], routing: str = "balanced") -> tuple[Built, RlAnswer]:
+    """The job of a row with experts chosen as ``routing`` says, and its answer.
+
+    Raises:
+        InputError: presim refuses the job.
+    """
+    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
+    return built, answer(built, simulate(built.job, built.prices))
+
+
+def compare(row: Mapping[str, str]) -> list[Compared]:
+    """The figures that a row gives, measured and predicted.
 
     Raises:
         CannotPredictError: it does not say enough.
@@ -224,8 +234,7 @@ def compare(row: Mapping[str, str], routing: str = "balanced") -> list[Compared]
     if row["mode"].startswith("weight sync"):
         _refusal(row)
         return [Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), _sync_s(row))]
-    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
-    predicted = answer(built, simulate(built.job, built.prices))
+    built, predicted = predict(row)
     figures = [Compared("step_time_s", float(row["step_time_s"]), predicted.figures.step_time_s)]
     if row["weight_sync_time_s"]:
         figures.append(Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), built.prices.sync.seconds))
@@ -376,10 +385,12 @@ def main() -> None:
     for row in table:
         if names and row["id"] not in names:
             continue
+        if arguments.routing:
+            phases = predict(row, arguments.routing)[1].phases
+            print(row["id"], {phase.phase: round(phase.seconds, 1) for phase in phases}, flush=True)
+            continue
         try:
-            results[row["id"]] = {
-                "figures": [dataclasses.asdict(figure) for figure in compare(row, arguments.routing or "balanced")]
-            }
+            results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
         except (CannotPredictError, InputError) as error:
             results[row["id"]] = {"reason": str(error)}
         results[row["id"]]["date"] = f"{datetime.date.today()}"
