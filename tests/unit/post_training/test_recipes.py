@@ -258,6 +258,10 @@ def test_slime_trains_with_megatron_and_may_generate_ahead(tmp_path: Path) -> No
     assert read(tmp_path, "slime", SLIME).fields["dp_style"] == "zero1"
     apart = SLIME.replace("--colocate ", "").replace("train.py", "train_async.py") + "--rollout-num-gpus 8\n"
     assert read(tmp_path, "slime", apart).fields["staleness"] == 1
+    collected = (
+        SLIME.replace("--colocate ", "").rstrip() + " --colocate \\\n   ${MODEL_ARGS[@]} \\\n   ${CKPT_ARGS[@]}\n"
+    )
+    assert read(tmp_path, "slime", collected).fields["placement"] == "colocated"
     sizes = SLIME + "--sglang-cuda-graph-bs 1 2 4 $(seq 8 8 64)\n"
     assert read(tmp_path, "slime", sizes).fields["engine"]["graph_tokens"] == 64
     with pytest.raises(InputError, match="supervised training generates nothing"):

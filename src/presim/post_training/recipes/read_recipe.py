@@ -33,6 +33,7 @@ _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _PRODUCT = re.compile(r"\$\{mul: ?(\d+), ?(\d+)\}")
 _OPENS, _CLOSES = (["if"], ["case"]), (["fi"], ["esac"])
 _SEQUENCE = re.compile(r"\$\(seq (\d+) (\d+)(?: (\d+))?\)")
+_ARRAY = re.compile(r"\$\{\w+\[[@*]\]\}|\$[@*]")  # arguments that a script has collected
 _NOTHING = ("", "null", "None")
 _TOP_LEVEL = ("model_engine",)  # settings without a group
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
@@ -130,7 +131,8 @@ def _of_words(words: Sequence[str]) -> dict[str, Any]:
         following = words[index + 1] if index + 1 < len(words) else "--"
         if word.startswith("--") and len(word) > len("--"):
             name, equals, value = word[2:].partition("=")
-            settings[name] = value if equals else True if following.startswith("--") else _value_of(words, index + 1)
+            is_switch = following.startswith("--") or _ARRAY.fullmatch(following) is not None
+            settings[name] = value if equals else True if is_switch else _value_of(words, index + 1)
         elif (match := _SETTING.fullmatch(word)) and _is_key(match[1]):
             settings[match[1]] = match[2]
         elif "one_step_off_policy" in word:
