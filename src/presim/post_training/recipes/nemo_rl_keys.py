@@ -150,6 +150,7 @@ NEMO_RL = Framework(
         f"{_MEGATRON}distributed_data_parallel_config.overlap_*": inverted,
         f"{_MEGATRON}distributed_data_parallel_config.use_custom_fsdp": truth,
         f"{_MEGATRON}optimizer.optimizer": unlike("adam", "adamw"),
+        f"{_MEGATRON}optimizer.optimizer_offload_fraction": unlike("0", "0.0", "1", "1.0"),
         f"{_MEGATRON}optimizer.use_precision_aware_optimizer": truth,
         "policy.optimizer.name": unlike("torch.optim.adamw", "torch.optim.adam"),
         "policy.dtensor_cfg.cpu_offload": truth,
