@@ -103,6 +103,20 @@ def _trainer_of(request: RlRequest) -> tuple[str | None, tuple[str, ...]]:
     return name, (*adapters[name], *request.framework_args)
 
 
+def _plan_of_hf(plan: Plan) -> Plan:
+    """The plan in what Hugging Face's trainer has: whole sequences on a rank, and its own kernels.
+
+    Raises:
+        InputError: sequences are split over ranks.
+    """
+    if plan.context > 1:
+        raise InputError(
+            f"Hugging Face's trainer has whole sequences on a rank, and a micro-batch of {plan.sequence:,} tokens does "
+            f"not fit without context parallelism of {plan.context}; use fewer --micro-tokens, or --dp-style zero1"
+        )
+    return msgspec.structs.replace(plan, passes=(), attention="auto", context_style="all-gather")
+
+
 def framework_of(
     request: RlRequest, options: ClusterOptions, progress: Callable[[str], None] = lambda text: None
 ) -> EvaluatePlan | None:
@@ -115,6 +129,8 @@ def framework_of(
     cluster_fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
 
     def evaluate_plan(plan: Plan, pool: Cluster) -> Evaluation:
+        if name == "hf":
+            plan = _plan_of_hf(plan)
         fields = {**cluster_fields, "nodes": pool.nodes, "gpus_per_node": pool.gpus_per_node, "world_size": None}
         named = set(_NAMED if name == "megatron" else _NAMED_OF_HF)
         named |= {"recompute"} if plan.recompute != "none" else set()
