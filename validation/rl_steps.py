@@ -1,10 +1,11 @@
 """Compares published steps of reinforcement learning with `presim rl` of the same jobs, phase by phase.
 
-    python validation/rl_steps.py TABLE [--only ID,ID...]
+    python validation/rl_steps.py TABLE [--only ID,ID...] [--page] [--routing zipf:1]
 
 TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
 Responses of a row have the published mean and, as none gives more, a log-normal spread. Writes `results/rl-steps.md`
-and `.json`; rows that are there and that ``--only`` does not name stay.
+and `.json`; rows that are there and that ``--only`` does not name stay. ``--page`` predicts nothing and writes the page
+of the rows that are there. With ``--routing`` the phases of rows are printed and nothing is written.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import argparse
 import dataclasses
 import datetime
 import json
+import math
 import os
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster_choice import choose_cluster
-from presim.post_training.build import build_job
+from presim.post_training.build import Built, build_job
 from presim.post_training.rl_answer import RlAnswer, answer
 from presim.post_training.rl_job import Placement, pool_of
 from presim.post_training.rl_loop import simulate
@@ -128,6 +130,8 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         "RLinf/RLinf, compare_with_verl.rst, its verl command; prompts of the same data set as rlinf-1.5b-1",
     ),
 }  # fmt: skip
+_HELD_SHARE = 0.85  # of steps of sources that are left out, which the interval has to hold
+_SOURCES = {"nemorl": "NeMo RL", "rlinf": "verl, published by RLinf"}
 _FITTED = ("verl-wsync-0", "verl-wsync-3")  # the speed of transfers rests on them
 PHASES = {  # column: phase of an answer, and the controller's seconds beside it, which the framework's timer has, too
     "rollout_time_s": ("rollout", "rollout_s"),
@@ -165,7 +169,7 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
         reason = row["confidence"].partition(":")[2].strip()
         if not reason:
             _model(row)
-        raise CannotPredictError(reason or "its recipe has stages of unequal sizes, which presim rl does not take")
+        raise CannotPredictError(reason or "its engines draft tokens, and no figure says how many are accepted")
     fields = dict(RECIPES[row["id"]][0])
     degrees: dict[str, Any] = {name: int(row[f"train_{name}"]) for name in ("tp", "pp", "ep") if row[f"train_{name}"]}
     engine = {"tp": int(row["rollout_tp"]), **fields.pop("engine", {})}
@@ -195,6 +199,12 @@ def _sequence(row: Mapping[str, str]) -> float:
     return float(match[1])
 
 
+def _refusal(row: Mapping[str, str]) -> None:
+    """Raise CannotPredictError for a transfer by a trainer that is not simulated."""
+    if "veomni" in row["model"]:
+        raise CannotPredictError("its trainer, veomni, is not simulated")
+
+
 def _cluster(row: Mapping[str, str]) -> Any:
     kind = next((names for text, names in _GPUS.items() if row["gpu"].startswith(text)), None)
     if kind is None:
@@ -202,6 +212,16 @@ def _cluster(row: Mapping[str, str]) -> Any:
     gpu, per_node = kind
     gpus = int(row["n_gpus"])
     return choose_cluster(gpu=gpu, nodes=max(gpus // per_node, 1), gpus_per_node=min(per_node, gpus))
+
+
+def predict(row: Mapping[str, str], routing: str = "balanced") -> tuple[Built, RlAnswer]:
+    """The job of a row with experts chosen as ``routing`` says, and its answer.
+
+    Raises:
+        InputError: presim refuses the job.
+    """
+    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
+    return built, answer(built, simulate(built.job, built.prices))
 
 
 def compare(row: Mapping[str, str]) -> list[Compared]:
@@ -212,9 +232,9 @@ def compare(row: Mapping[str, str]) -> list[Compared]:
         InputError: presim refuses the job.
     """
     if row["mode"].startswith("weight sync"):
+        _refusal(row)
         return [Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), _sync_s(row))]
-    built = build_job(request_of(row), _cluster(row))
-    predicted = answer(built, simulate(built.job, built.prices))
+    built, predicted = predict(row)
     figures = [Compared("step_time_s", float(row["step_time_s"]), predicted.figures.step_time_s)]
     if row["weight_sync_time_s"]:
         figures.append(Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), built.prices.sync.seconds))
@@ -259,8 +279,67 @@ def _page(rows: Mapping[str, Any]) -> str:
     latest = max(row.get("date", "") for row in rows.values())
     if earlier := [name for name, row in sorted(rows.items()) if row.get("date", "") < latest]:
         lines += ["", f"Predicted by an earlier version: {', '.join(earlier)}."]
+    lines += _intervals(rows)
     missing = [f"- {name}: {row['reason']}" for name, row in sorted(rows.items()) if "reason" in row]
     return "\n".join([*lines, "", "## Rows without a prediction", "", *missing, ""])
+
+
+def ratios_by_source(rows: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Measured / predicted steps of each source, by the first word of a row's id."""
+    ratios: dict[str, list[float]] = {}
+    for name, row in sorted(rows.items()):
+        for figure in row.get("figures", []):
+            if figure["figure"] == "step_time_s":
+                source = name.partition("-")[0]
+                ratios.setdefault(source, []).append(figure["measured_s"] / figure["predicted_s"])
+    return ratios
+
+
+def interval_of(ratios: Sequence[float]) -> tuple[float, float]:
+    """The smallest and the largest ratio, without the farthest from 1 where three or more are there."""
+    kept = sorted(ratios, key=lambda ratio: abs(math.log(ratio)))
+    kept = kept[:-1] if len(kept) > 2 else kept
+    return min(kept), max(kept)
+
+
+def held_out(ratios: Mapping[str, Sequence[float]], widening: float) -> dict[str, int]:
+    """Of each source, how many ratios lie in the interval of the other sources, widened by a factor."""
+    inside = {}
+    for source, values in ratios.items():
+        others = [ratio for other, found in ratios.items() if other != source for ratio in found]
+        low, high = interval_of(others)
+        inside[source] = sum(low / widening <= ratio <= high * widening for ratio in values)
+    return inside
+
+
+def _intervals(rows: Mapping[str, Any]) -> list[str]:
+    """What the interval of a step rests on: whole sources are left out."""
+    ratios = ratios_by_source(rows)
+    count = sum(map(len, ratios.values()))
+    needed = math.ceil(_HELD_SHARE * count)
+    widening = next(
+        factor for factor in (1 + step / 100 for step in range(400)) if sum(held_out(ratios, factor).values()) >= needed
+    )
+    low, high = interval_of([ratio for values in ratios.values() for ratio in values])
+    lines = [
+        "", "## Interval of a step", "",
+        "The interval of some sources is from their smallest to their largest measured / predicted step, without the",
+        f"farthest from 1. Widened by {widening:.2f}, those of the other sources hold {needed} of {count} steps of a "
+        "source",
+        f"that is left out. All sources give {low / widening:.2f} to {high * widening:.2f} times the prediction, the "
+        "interval of `presim rl`.",
+        "", "| source left out | interval of the others | held | held without widening |", "|---|---|---|---|",
+    ]  # fmt: skip
+    plain, widened = held_out(ratios, 1.0), held_out(ratios, widening)
+    for source, values in ratios.items():
+        others = [ratio for other, found in ratios.items() if other != source for ratio in found]
+        low, high = interval_of(others)
+        name, total = _SOURCES[source], len(values)
+        lines.append(
+            f"| {name} | {low / widening:.2f} to {high * widening:.2f} | {widened[source]} of {total} | "
+            f"{plain[source]} of {total} |"
+        )
+    return [*lines, "", "verl's own tables and Miles give no step whose batch and lengths are known."]
 
 
 def _summary(rows: Mapping[str, Any]) -> list[str]:
@@ -291,9 +370,14 @@ def main() -> None:
     """Predict the rows and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table")
+    parser.add_argument("--page", action="store_true", help="write the page of the rows that are there")
+    parser.add_argument("--routing", help="experts that tokens choose, as presim rl --routing")
     parser.add_argument("--only", default="", help="ids, separated by commas")
     arguments = parser.parse_args()
     table = read_table(Path(arguments.table), _COLUMNS, "a published step of reinforcement learning has")
+    if arguments.page:
+        write_file(RESULT, _page(json.loads(ROWS.read_text())).encode())
+        return
     names = set(filter(None, arguments.only.split(",")))
     if unknown := sorted(names - {row["id"] for row in table}):
         raise InputError(f"the table has no row {unknown[0]!r}")
@@ -301,12 +385,18 @@ def main() -> None:
     for row in table:
         if names and row["id"] not in names:
             continue
+        if arguments.routing:
+            phases = predict(row, arguments.routing)[1].phases
+            print(row["id"], {phase.phase: round(phase.seconds, 1) for phase in phases}, flush=True)
+            continue
         try:
             results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
         except (CannotPredictError, InputError) as error:
             results[row["id"]] = {"reason": str(error)}
         results[row["id"]]["date"] = f"{datetime.date.today()}"
         print(row["id"], results[row["id"]], flush=True)
+    if arguments.routing:
+        return
     write_file(ROWS, (json.dumps(results, indent=2, sort_keys=True) + "\n").encode())
     write_file(RESULT, _page(results).encode())
 

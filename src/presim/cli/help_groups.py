@@ -23,12 +23,14 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--offload-optimizer --clip --cuda-graphs --vocabulary "
         "--expert-exchange --routing --expert-capacity --pad-experts --offload --micro-tokens --micro-sequences "
         "--logprob-tokens --logprob-sequences --logits "
-        "--fusions --train --mini-batch --epochs --algorithm --reference --old-logprobs"
+        "--fusions --balance --pad-to-longest --merge-adapters --routing-replay "
+        "--train --mini-batch --epochs --algorithm --reference --old-logprobs"
     ),
     "Rollout": (
         "--placement --rollout-gpus --rollout-tp --rollout-ep --staleness --partial --transfer --reward-seconds "
         "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts "
-        "--spare-prompts --cut-tail --vllm-start --assignment --busy-wait --controller"
+        "--spare-prompts --cut-tail --vllm-start --assignment --busy-wait --controller --sleep-level "
+        "--overlap-sync"
     ),
     "Engine": (
         "--kernels --scheduler --engine-version --gpu-memory-utilization --max-num-seqs --max-num-batched-tokens "

@@ -100,6 +100,34 @@ _TRAINER = (
     value_option("--ep", default=1, show_default=True),
     value_option("--dp-style", type=click.Choice(("fsdp2", "ddp", "zero1")), default="fsdp2", show_default=True),
     value_option("--recompute", default="full", show_default=True),
+    value_option("--vpp", default=1, show_default=True),
+    value_option("--stages"),
+    value_option("--expert-exchange", default="all-to-all", show_default=True),
+    value_option("--routing", default="balanced", show_default=True),
+    value_option("--offload-optimizer", default="none", show_default=True),
+    click.option("--reshard/--no-reshard", default=True, help="FSDP2: free parameters after a block's forward."),
+    click.option(
+        "--balance/--no-balance",
+        default=True,
+        help="Ranks get shares of a batch with balanced sums of tokens, or consecutive ones.",
+    ),
+    click.option(
+        "--pad-to-longest",
+        "pads_to_longest",
+        is_flag=True,
+        help="With --micro-sequences: each response is padded to the batch's longest, as without packing.",
+    ),
+    click.option(
+        "--lora-rank",
+        type=number(quantities.BATCH),
+        help="Train adapters of this rank; steps of Hugging Face's or Megatron-Bridge's trainer are captured for it.",
+    ),
+    click.option(
+        "--merge-adapters", is_flag=True, help="With --lora-rank: engines get merged weights, not the adapters alone."
+    ),
+    click.option(
+        "--routing-replay", is_flag=True, help="The routers' choices of rollouts go with each batch to the updates."
+    ),
     click.option(
         "--micro-tokens",
         type=number(quantities.TOKENS),
@@ -124,7 +152,7 @@ _TRAINER = (
     ),
     click.option(
         "--framework",
-        type=click.Choice(("megatron",)),
+        type=click.Choice(("megatron", "hf")),
         help="Capture the framework's own trainer for the update, as presim compose does.",
     ),
     click.option(
@@ -186,12 +214,24 @@ _ENGINE = (
 )
 _OTHERS = (
     click.option(
+        "--sleep-level",
+        type=click.IntRange(0, 2),
+        default=2,
+        show_default=True,
+        help="Of a colocated engine while GPUs train: 0 keeps all in GPU memory, 1 has weights on the host, 2 nothing.",
+    ),
+    click.option(
         "--transfer",
-        type=click.Choice(("per-parameter", "packed")),
+        type=click.Choice(("per-parameter", "packed", "checkpoint-engine")),
         default="per-parameter",
         show_default=True,
         help="Weights go to engines one by one, as verl measured it, or packed: between pools as fast as links are, "
-        "colocated as NeMo RL measured it.",
+        "colocated as NeMo RL measured it; checkpoint-engine is verl's, between pools.",
+    ),
+    click.option(
+        "--overlap-sync",
+        is_flag=True,
+        help="Engines of their own generate during a transfer of weights, and stop to load them.",
     ),
     click.option(
         "--assignment",
@@ -220,6 +260,13 @@ _OTHERS = (
     ),
     click.option(
         "--search", "searches", is_flag=True, help="Compare placements, and show the one with the fastest step."
+    ),
+    click.option(
+        "--vary",
+        multiple=True,
+        metavar="KNOB=V,V…",
+        help="With --search: values of tp, pp, ep, cp, micro-tokens, recompute, offload, rollout-tp, max-num-seqs, "
+        "gpu-memory-utilization, rollout-gpus, staleness (2p: partial), nodes or placement. Repeatable.",
     ),
     click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
     click.option(
@@ -261,6 +308,7 @@ def command(
     html: str | None,
     written: tuple[str, str] | None,
     searches: bool,
+    vary: tuple[str, ...],
     quiet: bool,
     price_per_gpu_hour: float | None,
     train: str | None,
@@ -274,6 +322,7 @@ def command(
     from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
+    from presim.planner.space import parse_knobs
     from presim.post_training import rl_text
     from presim.post_training.recipes.write_recipe import check
     from presim.system.files import check_writable
@@ -294,6 +343,7 @@ def command(
             price_per_gpu_hour=price_per_gpu_hour,
             notes=notes,
             searches=searches,
+            vary=parse_knobs(vary, any_name=True),
             writes=written[0] if written else None,
             train=train,
             progress=say,

@@ -31,6 +31,13 @@ def balanced(lengths: Ints, parts: int, *, is_equal: bool) -> list[Ints]:
     return [np.array(part, np.int64) for part in members]
 
 
+def shares(lengths: Ints, ranks: int, *, balances: bool) -> list[Ints]:
+    """Lengths of each data-parallel rank's sequences, as many on each: with balanced sums, or consecutive ones."""
+    if not balances:
+        return np.array_split(lengths, ranks)
+    return [lengths[np.sort(share)] for share in balanced(lengths, ranks, is_equal=True)]
+
+
 def micro_batches(ranks: list[Ints], most_tokens: int) -> list[list[Ints]]:
     """Lengths of each micro-batch by rank, all ranks with as many as the fullest needs; none above ``most_tokens``.
 
@@ -72,3 +79,19 @@ def sizes(packed: list[list[Ints]], least_tokens: int = 0) -> tuple[Ints, Ints]:
     tokens = np.array([[max(int(micro.sum()), least_tokens) for micro in rank] for rank in packed], np.int64)
     squares = np.array([[int((micro * micro).sum()) for micro in rank] for rank in packed], np.int64)
     return tokens, squares
+
+
+def padded_sizes(packed: list[list[Ints]], longest: int, most_tokens: int) -> tuple[Ints, Ints]:
+    """Tokens and sums of squared lengths of micro-batches whose sequences are padded to ``longest``.
+
+    Raises:
+        InputError: a padded micro-batch has more tokens than ``most_tokens``.
+    """
+    counts = np.array([[len(micro) for micro in rank] for rank in packed], np.int64)
+    fullest = int(counts.max()) * longest
+    if fullest > most_tokens:
+        raise InputError(
+            f"a micro-batch of {int(counts.max())} sequences padded to {longest:,} tokens has {fullest:,}, more than "
+            f"the {most_tokens:,} of --micro-tokens; use more of these or fewer --micro-sequences"
+        )
+    return counts * longest, counts * longest**2

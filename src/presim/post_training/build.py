@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.models.description import Model
 from presim.composition.plan import read_plan
-from presim.errors import InputError
+from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster
 from presim.post_training import filtering, role_memory
 from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.controller import controller_seconds
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
+from presim.post_training.placed_parts import copies_s, engine_of, routed_values, sync_of
 from presim.post_training.response_lengths import group_share, response_lengths
 from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, check, pool_of, warm_steps
 from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
-from presim.post_training.rollout_engine import rollout_engine
+from presim.post_training.shared_parts import Key, SharedParts
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
-from presim.post_training.weights import host_copy_s, weight_sync
 from presim.serving.model_lookup import find
 
 _DEGREES = (1, 2, 4, 8, 16, 32)
@@ -33,8 +33,6 @@ _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
-# (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
-PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +49,11 @@ def build_job(
     request: RlRequest,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    table: PriceTable | None = None,
+    parts: SharedParts | None = None,
     framework: EvaluatePlan | None = None,
     captured: CapturedStep | None = None,
 ) -> Built:
-    """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
+    """The job that a request describes; what ``parts`` has is taken from there, and the rest is added.
 
     ``framework``: captures its own trainer by a plan; None: training steps are composed. ``captured``: a step that
     takes their place.
@@ -66,34 +64,38 @@ def build_job(
     model = find(request.model)
     placement = _placement(request, cluster)
     batch = _batch(request)
-    engine, notes = rollout_engine(request, model, cluster, placement, batch)
+    parts = parts or SharedParts()
+    engine, notes = engine_of(request, model, cluster, placement, batch, parts)
     pool = pool_of(cluster, placement.train_gpus, "training")
-    sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
-    graph: OperatorGraph | None = None
-    table = {} if table is None else table
+    sync = sync_of(request, model, engine, cluster, placement, parts)
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.assignment, request.steps or _steps(placement), request.seed,
+            request.reward_workers, request.assignment, request.sleep_level, request.overlap_sync,
+            request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
-        graph = graph or training_graph(request.model)
+        if request.model not in parts.graphs:
+            parts.graphs[request.model] = training_graph(request.model)
+        graph = parts.graphs[request.model]
         try:
-            training = _priced(job, graph, pool, progress, table, framework)
+            training = _priced(job, graph, pool, progress, parts.prices, framework)
             training = as_captured(training, captured, pool.world_size) if captured else training
             trainer_state = role_memory.trainer_bytes(job, graph, training)
             phases = (role_memory.phases_of if request.force else role_memory.check)(job, trainer_state)
         except InputError as error:
             refusal = refusal or error
+            if request.micro_tokens and isinstance(error, MisfitError):
+                break  # a GPU has as many tokens at each degree
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
-        load_s, offload_s = _copies(job, trainer_state, request)
-        controller = controller_seconds(request.controller, batch, trainer)
+        load_s, offload_s = copies_s(job, trainer_state, request)
+        controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
         return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
     assert refusal is not None
     raise refusal
@@ -109,7 +111,7 @@ def _priced(
     graph: OperatorGraph,
     pool: Cluster,
     progress: Callable[[str], None],
-    table: PriceTable,
+    table: dict[Key, TrainingPrices],
     framework: EvaluatePlan | None,
 ) -> TrainingPrices:
     trainer, model = job.trainer, job.engine.model
@@ -139,6 +141,10 @@ def _placement(request: RlRequest, cluster: Cluster) -> Placement:
             "both"
         )
     if request.placement == "colocated":
+        if request.overlap_sync:
+            raise InputError(
+                "--overlap-sync is of engines on GPUs of their own; add --placement separate, or leave it out"
+            )
         if request.rollout_gpus or request.staleness or request.partial:
             raise InputError(
                 "--rollout-gpus, --staleness and --partial are of separate pools; add --placement separate, or leave "
@@ -220,6 +226,12 @@ def _trainer(request: RlRequest, batch: SampleBatch, context: int, sharers: int)
         "context_style": "ulysses",
         "tensor": request.tp,
         "pipeline": request.pp,
+        "virtual": request.vpp,
+        "stages": request.stages or (),
+        "routing": request.routing,
+        "expert_exchange": request.expert_exchange,
+        "offload_optimizer": request.offload_optimizer,
+        "reshard": request.reshard,
         "expert": request.ep,
         "data_style": "hsdp" if is_hybrid else request.dp_style,
         "shard": request.shard if is_hybrid else 0,
@@ -240,6 +252,9 @@ def _trainer(request: RlRequest, batch: SampleBatch, context: int, sharers: int)
         request.micro_sequences,
         request.logprob_sequences or request.micro_sequences,
         request.pads,
+        request.pads_to_longest,
+        request.balance,
+        request.lora_rank is not None,
         request.logits,
     )
 
@@ -249,18 +264,3 @@ def _fusions(request: RlRequest) -> tuple[Fusion, ...]:
     if request.fusions is not None:
         return request.fusions
     return ("norm", "rotary", "activation") if request.dp_style == "zero1" else ()
-
-
-def _copies(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlRequest) -> tuple[float, float]:
-    """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow.
-
-    Published times of packed transfers have the way back among them.
-    """
-    if not job.placement.is_colocated:
-        return 0.0, 0.0
-    offloads = job.trainer.offloads
-    state = trainer_state.optimizer if "optimizer" in offloads else 0
-    state += trainer_state.parameters if "parameters" in offloads else 0
-    reference = trainer_state.reference if "reference" in offloads else 0
-    back = 0 if request.transfer == "packed" else state
-    return host_copy_s(state + reference, job.cluster), host_copy_s(back, job.cluster)

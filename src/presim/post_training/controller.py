@@ -18,7 +18,7 @@ Controller: TypeAlias = Literal["none", "verl"]
 # on a busy machine gave 3.3 and 1.1.
 _SEND_S_PER_BYTE = 3.0e-9
 _RECEIVE_S_PER_BYTE = 1.2e-9
-_INTEGER_BYTES, _REAL_BYTES = 8, 4
+_INTEGER_BYTES, _REAL_BYTES, _ROUTED_BYTES = 8, 4, 2
 _WHOLE_TENSORS = 3  # input_ids, attention_mask, position_ids: of a prompt and its response
 _RESPONSE_TENSORS = 2  # responses, response_mask
 _ADVANTAGE_TENSORS = 4  # token_level_scores, token_level_rewards, advantages, returns
@@ -37,13 +37,20 @@ class ControllerSeconds:
     update_s: float = 0.0
 
 
-def controller_seconds(controller: Controller, batch: SampleBatch, trainer: Trainer) -> ControllerSeconds:
-    """What the controller takes for a batch; nothing without one."""
+def controller_seconds(
+    controller: Controller, batch: SampleBatch, trainer: Trainer, routed_values: int = 0
+) -> ControllerSeconds:
+    """What the controller takes for a batch; nothing without one.
+
+    ``routed_values``: experts that rollouts report for each token and updates replay, as int16
+    (verl/experimental/agent_loop/agent_loop.py pads them as it pads tokens).
+    """
     if controller == "none":
         return ControllerSeconds()
     prompt, response = longest(batch.prompt) + batch.turns.read_tokens, longest(batch.response)
     integers = _WHOLE_TENSORS * (prompt + response) + _RESPONSE_TENSORS * response + prompt
     tokens_bytes = batch.responses * integers * _INTEGER_BYTES
+    tokens_bytes += batch.responses * (prompt + response) * routed_values * _ROUTED_BYTES
     real_bytes = batch.responses * response * _REAL_BYTES  # one number for each token of responses
     receive_s = real_bytes * _RECEIVE_S_PER_BYTE
 

@@ -93,6 +93,9 @@ class Trainer:
     update_sequences: int | None = None  # of each micro-batch, whatever their lengths; None: as its tokens hold
     logprob_sequences: int | None = None  # likewise
     pads: bool = False  # each micro-batch to its full number of tokens
+    pads_to_longest: bool = False  # each sequence of a micro-batch to the longest of its batch
+    balances: bool = True  # ranks' shares of a batch have balanced sums
+    trains_adapters: bool = False  # weights are frozen
     logits: LogitsCode = "composed"  # whose code computes log-probabilities
 
 
@@ -110,6 +113,8 @@ class RlJob:
     reward_s: float = 0.0  # seconds of the reward of one response
     reward_workers: int = 64  # rewards computed at once
     assignment: Assignment = "balanced"
+    sleep_level: int = 2  # of a colocated engine while its GPUs train
+    overlaps_sync: bool = False  # engines generate during a transfer of weights
     steps: int = 3
     seed: int = 0
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_phases import PhasePrices, Phases, Span, rewarded_s
-from presim.post_training.rollout import Responses, Window, generate
+from presim.post_training.rollout import Responses, Window
+from presim.post_training.shared_parts import SharedParts
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -62,8 +63,9 @@ class _State:
     admitted: int = 0  # groups
 
 
-def simulate(job: RlJob, prices: PhasePrices) -> SimulatedRun:
-    """Simulate ``job.steps`` steps of training."""
+def simulate(job: RlJob, prices: PhasePrices, parts: SharedParts | None = None) -> SimulatedRun:
+    """Simulate ``job.steps`` steps of training; parts that other placements have, too, are taken from ``parts``."""
+    parts = parts or SharedParts()
     rng = np.random.default_rng(job.seed)
     nothing = np.zeros(0, np.int64)
     state = _State(0.0, Responses(nothing, nothing, nothing, nothing), np.zeros(0), nothing)
@@ -71,10 +73,10 @@ def simulate(job: RlJob, prices: PhasePrices) -> SimulatedRun:
     generated_tokens = 0
     for number in range(job.steps):
         if job.batch.kept_share < 1:
-            step, phases = _filtered_step(job, prices, state, number, rng)
+            step, phases = _filtered_step(job, prices, parts, state, number, rng)
         else:
             _admit(job, state, number, rng)
-            step, phases = _step(job, prices, state, number)
+            step, phases = _step(job, prices, parts, state, number)
         steps.append(step)
         spans += phases
         generated_tokens += step.generated_tokens
@@ -94,10 +96,12 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
     state.admitted = last
 
 
-def _step(job: RlJob, prices: PhasePrices, state: _State, number: int) -> tuple[TrainingStep, list[Span]]:
+def _step(
+    job: RlJob, prices: PhasePrices, parts: SharedParts, state: _State, number: int
+) -> tuple[TrainingStep, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
-    window = generate(live, job, job.seed + number)
+    window = parts.window(live, job, job.seed + number)
     end_times_s = state.end_s.copy()
     end_times_s[is_live] = state.now_s + window.end_s
     is_batch = _batch(job, state, end_times_s, number)
@@ -107,10 +111,11 @@ def _step(job: RlJob, prices: PhasePrices, state: _State, number: int) -> tuple[
     # an aborted response keeps its place in the batch, with no tokens
     lengths = np.where(is_trained, state.responses.prompt + state.responses.length, 0)[is_batch]
     aborts = job.batch.spare_prompts > 0 or job.batch.cut_share > 0
-    timeline = Phases(job, prices, number, state.now_s, ready_s, max(ready_s, scored_s))
+    timeline = Phases(job, prices, parts, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
     all_end_s = ready_s if aborts else float(end_times_s.max())
-    cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
+    sent_s = train_end_s + timeline.overlapped_s
+    cut_s = sent_s if job.placement.is_partial else max(sent_s, all_end_s)
     next_s = timeline.sync(cut_s, all_end_s)
     generated = window.generated_at((ready_s if aborts else cut_s) - state.now_s)
     is_begun = generated > live.generated
@@ -126,14 +131,14 @@ def _step(job: RlJob, prices: PhasePrices, state: _State, number: int) -> tuple[
 
 
 def _filtered_step(
-    job: RlJob, prices: PhasePrices, state: _State, number: int, rng: np.random.Generator
+    job: RlJob, prices: PhasePrices, parts: SharedParts, state: _State, number: int, rng: np.random.Generator
 ) -> tuple[TrainingStep, list[Span]]:
     """A step on-policy whose prompts are generated in rounds until enough pass the filter."""
     rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
     responses, start_s = rounds.responses, state.now_s
     ready_s = start_s + rounds.seconds
     scored_s = rewarded_s(job, start_s + rounds.end_s, start_s)
-    timeline = Phases(job, prices, number, start_s, ready_s, max(ready_s, scored_s))
+    timeline = Phases(job, prices, parts, number, start_s, ready_s, max(ready_s, scored_s))
     next_s = timeline.sync(timeline.train(responses.prompt + responses.length), ready_s)
     state.admitted += len(rounds.windows) * job.batch.round_prompts
     state.now_s = next_s

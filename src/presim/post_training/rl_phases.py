@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from presim.post_training import balance
 from presim.post_training.controller import ControllerSeconds
 from presim.post_training.rl_job import RlJob
+from presim.post_training.shared_parts import SharedParts, TrainingPhases, phases_key
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
 
@@ -63,13 +64,15 @@ class Phases:
     """Lays the phases of a step behind each other."""
 
     def __init__(
-        self, job: RlJob, prices: PhasePrices, number: int, start_s: float, ready_s: float, rewarded_s: float
-    ) -> None:
-        self.job, self.prices, self.number = job, prices, number
+        self, job: RlJob, prices: PhasePrices, parts: SharedParts, number: int, start_s: float, ready_s: float,
+        rewarded_s: float,
+    ) -> None:  # fmt: skip
+        self.job, self.prices, self.parts, self.number = job, prices, parts, number
         self.spans: list[Span] = []
         self.is_colocated = job.placement.is_colocated
         self.trainer = "all GPUs" if self.is_colocated else "training"
         self.start_s, self.now_s = start_s, start_s
+        self.longest = 0  # tokens of the batch's longest sequence
         if self.is_colocated:
             self._add("rollout", ready_s)
         else:
@@ -90,24 +93,37 @@ class Phases:
 
     def train(self, lengths: Ints) -> float:
         """Log-probabilities and updates of a batch; returns when they end."""
-        job, training, controller = self.job, self.prices.training, self.prices.controller
         self._take("reload", self.prices.load_s)
-        shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
-        ranks = [lengths[np.sort(share)] for share in shares]
+        for phase in self.parts.training or self._shared_phases(lengths):
+            self._take(*phase)
+        return self.now_s
+
+    def _shared_phases(self, lengths: Ints) -> TrainingPhases:
+        key = phases_key(self.job, lengths)
+        if key not in self.parts.phases:
+            self.parts.phases[key] = self._training_phases(lengths)
+        return self.parts.phases[key]
+
+    def _training_phases(self, lengths: Ints) -> TrainingPhases:
+        job, training, controller = self.job, self.prices.training, self.prices.controller
+        self.longest = int(lengths.max())
+        ranks = balance.shares(lengths, job.data_ranks, balances=job.trainer.balances)
+        phases: list[tuple[str, float, float]] = []
         trainer = job.trainer
         sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
         if trainer.has_reward_model:
-            self._take("reward model", training.values_s(*sizes), controller.reward_model_s)
+            phases.append(("reward model", training.values_s(*sizes), controller.reward_model_s))
         if trainer.recomputes_old:
-            self._take("old log-probabilities", training.forward_s(*sizes), controller.old_s)
+            phases.append(("old log-probabilities", training.forward_s(*sizes), controller.old_s))
         if trainer.has_reference:
             reference_s = training.forward_s(*sizes, is_reference=True)
-            self._take("reference log-probabilities", reference_s, controller.reference_s)
+            phases.append(("reference log-probabilities", reference_s, controller.reference_s))
         if trainer.has_critic:
-            self._take("values", training.values_s(*sizes), controller.values_s)
-            self._take("critic update", self._updates_s(ranks, training.critic_update_s), controller.critic_update_s)
-        self._take("update", self._updates_s(ranks, training.update_s), controller.update_s)
-        return self.now_s
+            phases.append(("values", training.values_s(*sizes), controller.values_s))
+            critic_s = self._updates_s(ranks, training.critic_update_s)
+            phases.append(("critic update", critic_s, controller.critic_update_s))
+        phases.append(("update", self._updates_s(ranks, training.update_s), controller.update_s))
+        return tuple(phases)
 
     def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:
         """All epochs: each rank's share is cut into as many mini-batches."""
@@ -125,13 +141,24 @@ class Phases:
             if sequences
             else balance.micro_batches(ranks, most_tokens)
         )
+        if self.job.trainer.pads_to_longest:
+            return balance.padded_sizes(packed, self.longest, most_tokens)
         return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
 
+    @property
+    def overlapped_s(self) -> float:
+        """Seconds of the transfer of weights during which engines generate."""
+        sync = self.prices.sync
+        return max(sync.seconds - sync.load_s, 0.0) if self.job.overlaps_sync else 0.0
+
     def sync(self, cut_s: float, all_end_s: float) -> float:
-        """The transfer of weights from ``cut_s`` on; returns when the engines go on."""
+        """The transfer of weights, of which engines miss what comes after ``cut_s``; returns when they go on."""
+        overlapped_s = self.overlapped_s
         if not self.is_colocated:
             generated_s = min(all_end_s, cut_s)
-            end_s = cut_s + self.prices.sync.seconds
+            end_s = cut_s + self.prices.sync.seconds - overlapped_s
+            if overlapped_s:
+                self._add("weight sync", self.now_s + overlapped_s)
             self._add("waiting for rollouts", cut_s)
             rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
             rollouts.append(("weight sync", cut_s, end_s))
@@ -140,6 +167,6 @@ class Phases:
                 for phase, *window_s in rollouts
                 if window_s[1] > window_s[0]
             ]
-        self._add("weight sync", self.now_s + self.prices.sync.seconds)
+        self._add("weight sync", self.now_s + self.prices.sync.seconds - overlapped_s)
         self._add("offload", self.now_s + self.prices.offload_s)
         return self.now_s

@@ -12,6 +12,7 @@ from presim.errors import InputError
 from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
 from presim.post_training.rl_job import Algorithm, Assignment, Offloads
+from presim.post_training.weights import TransferKind
 from presim.serving.defaults import VllmStart
 from presim.units import quantities
 
@@ -22,6 +23,7 @@ _BOUNDS = {
     "tp": quantities.DEGREE,
     "pp": quantities.DEGREE,
     "ep": quantities.DEGREE,
+    "vpp": quantities.DEGREE,
     "turns": quantities.BATCH,
     "keep": quantities.SHARE,
     "cut_tail": quantities.SHARE,
@@ -32,11 +34,12 @@ _BOUNDS = {
 _COUNTS = (  # those that may be None
     "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus",
     "gpus", "cp", "micro_tokens", "logprob_tokens",
-    "micro_sequences", "logprob_sequences", "steps",
+    "micro_sequences", "logprob_sequences", "steps", "lora_rank",
 )  # fmt: skip
 Fusion: TypeAlias = Literal["norm", "rotary", "activation"]
 _MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
+_SLEEP_LEVELS = (0, 1, 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,12 +78,25 @@ class RlRequest:
     micro_sequences: int | None = None  # responses of each micro-batch; None: as many as micro_tokens holds
     logprob_sequences: int | None = None  # likewise, of log-probabilities; None: as micro_sequences
     pads: bool = False  # micro-batches to micro_tokens, as Megatron's pipelines want them all alike
+    pads_to_longest: bool = False  # with micro_sequences: each response to the longest of its batch, as without packing
+    balance: bool = True  # data-parallel ranks get shares with balanced sums; else consecutive ones
+    vpp: int = 1  # virtual stages of a pipeline rank
+    stages: tuple[int, ...] | None = None  # blocks of each pipeline stage; None: as equal as possible
+    routing: str = "balanced"  # experts that tokens choose, as `presim compose --routing`
+    expert_exchange: Literal["all-to-all", "all-gather", "deepep"] = "all-to-all"
+    offload_optimizer: Literal["none", "cpu", "states"] = "none"  # during updates, too
+    reshard: bool = True  # FSDP2: gathered parameters are freed after a block's forward pass
+    lora_rank: int | None = None  # of adapters that are trained in place of the weights; None: these are
+    merge_adapters: bool = False  # into the weights that engines get; else engines serve the base with adapters
+    routing_replay: bool = False  # routers' choices of rollouts go to the updates
+    sleep_level: int = 2  # of a colocated engine while GPUs train: 0 keeps all, 1 has weights on the host, 2 nothing
     logits: LogitsCode = "composed"  # whose code computes log-probabilities
     reference: bool | None = None  # None: as the algorithm usually has
     critic: bool | None = None  # None: as the algorithm has
     reward_model: bool = False  # of the actor's size, on its GPUs
     old_logprobs: bool = True
-    transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
+    transfer: TransferKind = "per-parameter"  # of weights; packed: limited by links alone
+    overlap_sync: bool = False  # separate engines generate during a transfer, and stop to load what they got
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(
         default_factory=dict
@@ -92,7 +108,7 @@ class RlRequest:
     reward_seconds: float = 0.0
     reward_workers: int = 64
     fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
-    framework: Literal["megatron"] | None = None  # whose trainer is captured for the update; None: it is composed
+    framework: Literal["megatron", "hf"] | None = None  # whose trainer is captured for the update; None: it is composed
     framework_args: tuple[str, ...] = ()  # fields of its configuration
     force: bool = False  # predict also what does not fit memory
     steps: int | None = None  # None: 1, or until pools are full and 4 more
@@ -111,8 +127,27 @@ class RlRequest:
                 f"--framework megatron trains with the data-parallel styles zero1 and ddp, not {self.dp_style}; add "
                 "--dp-style zero1, or leave out --framework"
             )
+        if self.framework == "hf" and self.dp_style not in ("fsdp2", "ddp"):
+            raise InputError(
+                f"--framework hf trains with the data-parallel styles fsdp2 and ddp, not {self.dp_style}; add "
+                "--dp-style fsdp2, or leave out --framework"
+            )
+        if self.lora_rank is not None and (self.tp > 1 or self.pp > 1) and self.dp_style in ("fsdp2", "ddp"):
+            raise InputError(
+                f"adapters with --dp-style {self.dp_style} are trained on whole layers, and --tp is {self.tp} and --pp "
+                f"{self.pp}; set both to 1, or add --dp-style zero1"
+            )
         if self.framework_args and self.framework is None:
             raise InputError("--framework-args are fields of a framework's configuration; add --framework megatron")
+        if self.sleep_level not in _SLEEP_LEVELS:
+            raise InputError(f"--sleep-level is 0, 1 or 2, not {self.sleep_level}; correct it")
+        if self.pads_to_longest and not self.micro_sequences:
+            raise InputError(
+                "--pad-to-longest is of micro-batches with a number of responses; add --micro-sequences, or leave "
+                "it out"
+            )
+        if self.merge_adapters and self.lora_rank is None:
+            raise InputError("--merge-adapters is of adapters that are trained; add --lora-rank, e.g. --lora-rank 32")
         if self.cut_tail == 1:
             raise InputError("--cut-tail 1 aborts all responses; use a share below 1")
         prompts = self.prompts + (self.spare_prompts or 0)

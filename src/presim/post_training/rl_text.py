@@ -10,6 +10,8 @@ from presim.post_training.rl_answer import Figures, RlAnswer
 from presim.report.rendering import json_text
 from presim.units import GIB
 
+_MOST_SHOWN = 20  # placements
+
 
 def encode(answer: RlAnswer) -> bytes:
     """The answer as JSON with sorted keys."""
@@ -85,20 +87,29 @@ def _phases(answer: RlAnswer) -> Table:
 
 def _alternatives(answer: RlAnswer) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("placement (* none at most as stale is faster)")
+    table.add_column("placement (* none at most as stale, on as few GPUs, is faster)")
     for name in ("step", "tokens/s/GPU", "staleness"):
         table.add_column(name, justify="right")
-    for shown in answer.alternatives:
+    simulated = [shown for shown in answer.alternatives if shown.step_time_s is not None]
+    refused = [shown for shown in answer.alternatives if shown.refusal]
+    ranked = sorted(simulated, key=lambda shown: (not shown.is_on_front, shown.step_time_s))
+    for shown in ranked[:_MOST_SHOWN]:
         mark = "* " if shown.is_on_front else "  "
-        if shown.step_time_s is None:
-            table.add_row(f"{mark}{shown.placement}", "refused", "", "")
-            continue
         table.add_row(
             f"{mark}{shown.placement}",
             f"{shown.step_time_s:,.4g} s",
             f"{shown.tokens_per_s_per_gpu:,.0f}",
             f"{shown.largest_staleness}",
         )
+    estimated = len(answer.alternatives) - len(simulated) - len(refused)
+    counts = {
+        "more simulated": len(simulated) - _MOST_SHOWN,
+        "estimated to be slower": estimated,
+        "refused": len(refused),
+    }
+    summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 0)
+    if summary:
+        table.add_row(f"  {summary}", "", "", "")
     return table
 
 

@@ -58,12 +58,14 @@ def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> T
     plan = job.trainer.plan
     shards = (plan.shard or job.placement.train_gpus // (plan.tensor * plan.pipeline)) * plan.tensor * plan.pipeline
     if plan.data_style in ("fsdp2", "hsdp"):  # the category counts parameters that are gathered for a moment, too
-        parameters = _SHARDED_PARAMETER_BYTES * graph.parameter_count() // shards
+        per_parameter = _REFERENCE_BYTES if job.trainer.trains_adapters else _SHARDED_PARAMETER_BYTES
+        parameters = per_parameter * graph.parameter_count() // shards
         rank_parameters = graph.parameter_count() / shards
     else:
         rank_parameters = _rank_parameters(job)
     working = memory.peak_reserved_bytes - parameters - optimizer
-    reference = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reference else 0
+    has_copy = job.trainer.has_reference and not job.trainer.trains_adapters  # else it is the base without adapters
+    reference = int(_REFERENCE_BYTES * rank_parameters) if has_copy else 0
     critic = parameters + optimizer if job.trainer.has_critic else 0
     reward_model = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reward_model else 0
     return TrainerBytes(parameters, optimizer, reference, working, outside_allocator, critic, reward_model)
@@ -98,7 +100,7 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
         **({} if "reference" in offloads else {"reference": trainer.reference}),
         **models,
     }
-    asleep = {"sleeping engine's context": engine.reserved}
+    asleep = serving if job.sleep_level == 0 else {"sleeping engine's context": engine.reserved}
     if job.placement.is_colocated:
         return [
             _phase("all GPUs", "rollout", {**serving, **resident}, capacity),
@@ -155,4 +157,7 @@ def _advice(job: RlJob, trainer: TrainerBytes, phase: PhaseMemory, missing: floa
     if phase.phase == "rollout":
         share = job.engine.plan.gpu_memory_utilization - missing * GIB / phase.capacity_bytes
         return f"use --gpu-memory-utilization {max(share - 0.005, 0.01):.2f}, or a larger --rollout-tp"
+    awake = (job.engine.memory.weights + job.engine.memory.cache) / GIB
+    if job.placement.is_colocated and job.sleep_level == 0 and awake >= missing:
+        return f"--sleep-level 2 frees {awake:.1f} GiB of it"
     return "use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs"

@@ -34,6 +34,8 @@ def rollout_engine(
     """
     fields: dict[str, Any] = dict(request.engine)
     notes = []
+    if request.lora_rank is not None and not request.merge_adapters:
+        fields |= {"max_loras": 1, "lora_rank": request.lora_rank}
     if placement.is_colocated and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
         fields["gpu_memory_utilization"] = _COLOCATED_SHARE
         notes.append(

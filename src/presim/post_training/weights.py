@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, TypeAlias
 
 from presim.composition.models.description import Model
 from presim.cost.collectives.network_model import Transfer, first_answers
@@ -11,6 +12,7 @@ from presim.hardware import Cluster
 from presim.hardware import constants as calibration
 from presim.post_training.rl_job import Placement
 from presim.serving.serving_plan import WEIGHT_BYTES
+from presim.serving.steps.lora import adapter_bytes
 from presim.serving.steps.times import PricedEngine
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
@@ -26,6 +28,11 @@ _SOFTWARE_BYTES_PER_S = 5.64e9
 # which gives 13.2 s for Nemotron 3 Nano, where 11.6 s were measured. Engines there quantise the weights to MXFP8.
 _REFIT_START_S = 10.5
 _REFIT_BYTES_PER_S = 23.6e9
+# verl's checkpoint engine sends Qwen3-30B in 4.38 s and Qwen3-235B in 23.7 s between pools of H20 (verl's
+# docs/advance/fully_async.md, 2026-08): a line through both, with no third figure to compare it with.
+_ENGINE_START_S = 1.5
+_ENGINE_BYTES_PER_S = 21.2e9
+TransferKind: TypeAlias = Literal["per-parameter", "packed", "checkpoint-engine"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +52,27 @@ class WeightSync:
 
 
 def weight_sync(
-    model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
+    model: Model,
+    engine: PricedEngine,
+    cluster: Cluster,
+    placement: Placement,
+    *,
+    transfer: TransferKind = "per-parameter",
+    adapter_rank: int | None = None,
 ) -> WeightSync:
     """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
 
     Separate pools get them by a broadcast from the first training GPU, on a described network flow by flow. An engine
-    copies its own part of each parameter into its tensors, and reads and writes what its weight type needs.
-    ``is_packed``: many parameters are sent together, so that links alone limit it between pools; colocated, NeMo RL's
-    software does.
+    copies its own part of each parameter into its tensors, and reads and writes what its weight type needs. With
+    ``packed`` many parameters are sent together, so that links alone limit it between pools; colocated, NeMo RL's
+    software does. ``checkpoint-engine`` is verl's, between pools. ``adapter_rank``: adapters of this rank are sent
+    alone; None: all weights are.
     """
     sent_bytes = int(model.parameters * _TRAINED_BYTES)
+    if adapter_rank is not None:
+        unsplit = dataclasses.replace(engine.plan, tp=1, pp=1, max_loras=1, lora_rank=adapter_rank)
+        sent_bytes = adapter_bytes(model.counts(), model.hidden, unsplit)
+    is_packed = transfer == "packed"
     train = tuple(range(placement.train_gpus))
     gather_s = _collective_s("all_gather", sent_bytes, train, cluster)
     broadcast_s = 0.0
@@ -66,9 +84,11 @@ def weight_sync(
         broadcast_s = _collective_s("broadcast", sent_bytes, (0, *receivers), cluster)
         if not is_packed and placement.gpus > cluster.gpus_per_node:
             broadcast_s = max(broadcast_s, sent_bytes / cluster.network_bytes_per_s_of((0,)))
-    part = model.parameters / (engine.plan.tp * engine.plan.pp)
+    part = sent_bytes / _TRAINED_BYTES / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
     software_s = _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
+    if transfer == "checkpoint-engine" and not placement.is_colocated:
+        software_s = _ENGINE_START_S + sent_bytes / _ENGINE_BYTES_PER_S
     if is_packed:
         software_s = _REFIT_START_S + sent_bytes / _REFIT_BYTES_PER_S if placement.is_colocated else 0.0
     return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes, software_s)
@@ -85,9 +105,11 @@ def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: C
 
 
 def host_copy_s(size_bytes: float, cluster: Cluster) -> float:
-    """Seconds to copy so many bytes of one GPU to or from host memory that is not pinned, all GPUs of a node at once.
+    """Seconds to copy so many bytes of one GPU to or from pinned host memory, all GPUs of a node at once.
 
-    GPUs with a link of their own to the host's memory use it (`c2c`); others, PCIe.
+    Frameworks pin it: NeMo RL and verl's Megatron trainer by name, and PyTorch does for `tensor.to("cpu",
+    non_blocking=True)`, with which verl's FSDP trainer moves parameters and optimizer states. GPUs with a link of their
+    own to the host's memory use it (`c2c`); others, PCIe.
     """
     link = max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s)
     return size_bytes / (link * calibration.value("copy.pinned_share"))

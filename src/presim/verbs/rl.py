@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Fields of the plan of an update that a framework is asked for; the others are its own defaults.
 _NAMED = ("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "expert", "pipeline")
+_NAMED_OF_HF = ("sequence", "micro_batch", "global_batch", "data_style")
 
 
 def predict_rl(
@@ -34,6 +35,7 @@ def predict_rl(
     price_per_gpu_hour: float | None = None,
     notes: Sequence[str] = (),
     searches: bool = False,
+    vary: Mapping[str, Sequence[str | int | float]] | None = None,
     writes: str | None = None,
     train: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
@@ -41,7 +43,8 @@ def predict_rl(
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
     ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
-    ``train``: a saved capture of a training step on the training GPUs, for updates and log-probabilities.
+    ``vary``: values of a search by knob, such as ``{"tp": [1, 2]}``. ``train``: a saved capture of a training step on
+    the training GPUs, for updates and log-probabilities.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -51,11 +54,13 @@ def predict_rl(
     from presim.post_training.rl_answer import answer
     from presim.post_training.rl_loop import simulate
 
+    if vary and not searches:
+        raise InputError("--vary has values of a search; add --search")
     if train is not None and (searches or request.framework is not None):
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
     framework = framework_of(request, options, progress)
     if searches:
-        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework)
+        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework, vary)
         best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
         return _with_settings(best, writes, request, job)
     step = _captured_step(train, options) if train is not None else None
@@ -77,30 +82,65 @@ def _captured_step(directory: str | os.PathLike[str], options: ClusterOptions) -
 def _with_settings(shown: RlAnswer, writes: str | None, request: RlRequest, job: RlJob) -> RlAnswer:
     from presim.post_training.recipes.write_recipe import settings_for
 
-    return msgspec.structs.replace(shown, settings=settings_for(writes, request, job)) if writes else shown
+    if not writes:
+        return shown
+    written = settings_for(writes, request, job)
+    unsaid = f"Keys of {writes} do not say these options of the job: {', '.join(written.unsaid)}."
+    notes = [*shown.notes, unsaid] if written.unsaid else shown.notes
+    return msgspec.structs.replace(shown, settings=written.lines, notes=notes)
+
+
+def _trainer_of(request: RlRequest) -> tuple[str | None, tuple[str, ...]]:
+    """The framework whose trainer is captured, and its fields: adapters are no composed step's."""
+    if request.lora_rank is None:
+        return request.framework, request.framework_args
+    name = request.framework or ("megatron" if request.dp_style == "zero1" else "hf")
+    rank = str(request.lora_rank)
+    adapters = {
+        "megatron": ("peft=lora", f"peft.dim={rank}"),
+        "hf": ("--lora_r", rank, "--lora_target_modules", "all-linear"),
+    }
+    return name, (*adapters[name], *request.framework_args)
+
+
+def _plan_of_hf(plan: Plan) -> Plan:
+    """The plan in what Hugging Face's trainer has: whole sequences on a rank, and its own kernels.
+
+    Raises:
+        InputError: sequences are split over ranks.
+    """
+    if plan.context > 1:
+        raise InputError(
+            f"Hugging Face's trainer has whole sequences on a rank, and a micro-batch of {plan.sequence:,} tokens does "
+            f"not fit without context parallelism of {plan.context}; use fewer --micro-tokens, or --dp-style zero1"
+        )
+    return msgspec.structs.replace(plan, passes=(), attention="auto", context_style="all-gather")
 
 
 def framework_of(
     request: RlRequest, options: ClusterOptions, progress: Callable[[str], None] = lambda text: None
 ) -> EvaluatePlan | None:
     """What evaluates a plan by capturing the trainer of the request's framework; None: it names none."""
-    if request.framework is None:
+    name, overrides = _trainer_of(request)
+    if name is None:
         return None
     from presim.verbs.compose_framework import capture_plan_and_evaluate
 
     cluster_fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
-    name = request.framework
 
     def evaluate_plan(plan: Plan, pool: Cluster) -> Evaluation:
+        if name == "hf":
+            plan = _plan_of_hf(plan)
         fields = {**cluster_fields, "nodes": pool.nodes, "gpus_per_node": pool.gpus_per_node, "world_size": None}
-        named = {*_NAMED, "recompute"} if plan.recompute != "none" else set(_NAMED)
+        named = set(_NAMED if name == "megatron" else _NAMED_OF_HF)
+        named |= {"recompute"} if plan.recompute != "none" else set()
         return capture_plan_and_evaluate(
             request.model,
             plan,
             named,
             EvaluationOptions(**fields),
             framework=name,
-            overrides=request.framework_args,
+            overrides=overrides,
             progress=progress,
         )
 

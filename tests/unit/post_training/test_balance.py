@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.errors import InputError
+from presim.post_training import balance
 from presim.post_training.balance import balanced, micro_batches, sizes
 
 LENGTHS = st.lists(st.integers(1, 4000), min_size=8, max_size=64).map(lambda found: np.array(found, np.int64))
@@ -41,3 +42,16 @@ def test_a_sequence_above_a_micro_batch_is_refused() -> None:
     assert str(error.value) == (
         "a sequence has 300 tokens, more than the 256 of a micro-batch; use more --micro-tokens"
     )
+
+
+def test_shares_are_consecutive_without_balancing() -> None:
+    lengths = np.array([9, 8, 1, 2])
+    assert [share.tolist() for share in balance.shares(lengths, 2, balances=False)] == [[9, 8], [1, 2]]
+    assert sorted(share.sum() for share in balance.shares(lengths, 2, balances=True)) == [10, 10]
+
+
+def test_padding_to_the_longest_counts_it_for_each_sequence() -> None:
+    tokens, squares = balance.padded_sizes([[np.array([3, 4]), np.array([10])]], 10, 20)
+    assert (tokens.tolist(), squares.tolist()) == ([[20, 10]], [[200, 100]])
+    with pytest.raises(InputError, match="a micro-batch of 2 sequences padded to 10 tokens has 20, more than the 19"):
+        balance.padded_sizes([[np.array([3, 4])]], 10, 19)

@@ -25,6 +25,15 @@ def test_tensors_are_padded_to_the_longest_prompt_and_response() -> None:
     assert seconds.update_s == pytest.approx((tokens_bytes + 6 * real_bytes) * _SEND_S)
 
 
+def test_replayed_routing_passes_with_every_tensor() -> None:
+    """An int16 for each expert that a token chose in each layer, of prompts and responses."""
+    job = rl_jobs.job(prompts=4, samples=2, response=Lengths(200, 0.6, longest=1000))
+    plain, replayed = (controller_seconds("verl", job.batch, job.trainer, values) for values in (0, 48 * 8))
+    routed_bytes = 8 * 1064 * 48 * 8 * 2
+    assert replayed.update_s - plain.update_s == pytest.approx(routed_bytes * _SEND_S)
+    assert replayed.rollout_s - plain.rollout_s == pytest.approx(routed_bytes * _RECEIVE_S)
+
+
 def test_without_a_controller_nothing_passes_through_it() -> None:
     job = rl_jobs.job()
     assert controller_seconds("none", job.batch, job.trainer) == ControllerSeconds()

@@ -54,7 +54,7 @@ policy:
     train_mb_tokens: "${mul:${policy.max_total_sequence_length}, ${policy.train_micro_batch_size}}"
 cluster: {gpus_per_node: 8}
 """
-TRL = "{num_generations: 8, per_device_train_batch_size: 4, gradient_accumulation_steps: 4, beta: 0.04}"
+TRL = "{num_generations: 8, per_device_train_batch_size: 4, gradient_accumulation_steps: 4, beta: 0.04, use_vllm: true}"
 SLIME = "python train.py --hf-checkpoint /models/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 \\\n"
 SLIME += "--global-batch-size 128 --colocate --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 2\n"
 
@@ -161,7 +161,7 @@ def test_ranks_of_attention_are_a_part_of_an_engine_of_sglang(tmp_path: Path) ->
 
 def test_packs_that_are_off_are_padded_sequences(tmp_path: Path) -> None:
     fields = read(tmp_path, "nemo-rl", NEMO, "policy.sequence_packing.enabled=false", name="recipe.yaml").fields
-    assert (fields["micro_sequences"], fields["pads"]) == (fields["micro_tokens"] // 4096, True)
+    assert (fields["micro_sequences"], fields["pads_to_longest"]) == (fields["micro_tokens"] // 4096, True)
 
 
 def test_engines_of_verl_before_agent_loops_get_parts_of_a_batch(tmp_path: Path) -> None:
@@ -175,10 +175,12 @@ def test_engines_of_verl_before_agent_loops_get_parts_of_a_batch(tmp_path: Path)
 
 def test_a_variable_that_nothing_sets_counts_as_not_given(tmp_path: Path) -> None:
     launcher = "uv run --frozen --extra vllm python3 -m verl.trainer.main_ppo"
-    recipe = read(tmp_path, "verl", f"{launcher} model_engine=$ENGINE data.train_batch_size=64\n")
+    recipe = read(
+        tmp_path, "verl", f"{launcher} model_engine=$ENGINE algorithm.adv_estimator=grpo data.train_batch_size=64\n"
+    )
     assert (recipe.fields["dp_style"], recipe.fields["prompts"]) == ("fsdp2", 64)
     assert len(recipe.notes) == 1
-    named = f"model_engine=megatron\n{launcher} model_engine=$model_engine\n"
+    named = f"model_engine=megatron\n{launcher} algorithm.adv_estimator=grpo model_engine=$model_engine\n"
     assert read(tmp_path, "verl", named).fields["dp_style"] == "zero1"
 
 
@@ -213,6 +215,86 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
     assert (spare.fields["spare_prompts"], spare.fields["engine"]["max_num_seqs"]) == (16, 64)
 
 
+def test_settings_without_a_simulation_are_named(tmp_path: Path) -> None:
+    """Also those of an inherited file, if their values change time or memory."""
+    offloads = "actor_rollout_ref.actor.fsdp_config.offload_policy="
+    assert any(f"{offloads}True" in note for note in read(tmp_path, "verl", VERL, f"{offloads}True").notes)
+    assert not any(offloads in note for note in read(tmp_path, "verl", VERL, f"{offloads}False").notes)
+    inherited = NEMO.replace("base.yaml", "middle.yaml")
+    (tmp_path / "middle.yaml").write_text("{defaults: base.yaml, policy: {dtensor_cfg: {cpu_offload: true}}}")
+    notes = read(tmp_path, "nemo-rl", inherited, name="recipe.yaml").notes
+    assert any("policy.dtensor_cfg.cpu_offload=True" in note for note in notes)
+
+
+def test_a_reference_with_degrees_of_its_own_is_named(tmp_path: Path) -> None:
+    overrides = ("actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.ref.ulysses_sequence_parallel_size=4")
+    sentence = "The reference has cp 4 in the recipe; it is simulated as the actor."
+    assert sentence in read(tmp_path, "verl", VERL, *overrides).notes
+    same = (*overrides, "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4")
+    assert sentence not in read(tmp_path, "verl", VERL, *same).notes
+
+
+def test_megatron_of_verl_recomputes_where_its_own_key_says_so(tmp_path: Path) -> None:
+    assert read(tmp_path, "verl", VERL, "model_engine=megatron").fields["recompute"] == "none"
+    full = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full"
+    assert read(tmp_path, "verl", VERL, "model_engine=megatron", full).fields["recompute"] == "full"
+    assert read(tmp_path, "verl", VERL, full).fields["recompute"] == "full"
+
+
+def test_adapters_padding_and_sleep(tmp_path: Path) -> None:
+    fields = read(
+        tmp_path, "verl", VERL, "actor_rollout_ref.model.lora_rank=32",
+        "actor_rollout_ref.rollout.free_cache_engine=false",
+        "actor_rollout_ref.model.use_remove_padding=False", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "trainer.balance_batch=False",
+    ).fields  # fmt: skip
+    assert (fields["lora_rank"], fields["sleep_level"], fields["balance"]) == (32, 0, False)
+    assert (fields["pads"], fields["micro_tokens"]) == (True, 2 * (2048 + 4096))
+    trl = read(tmp_path, "trl", TRL, name="recipe.yaml", gpus=8).fields
+    assert (trl["micro_sequences"], trl["pads_to_longest"], trl["sleep_level"], trl["balance"]) == (4, True, 0, False)
+
+
+def test_slime_trains_with_megatron_and_may_generate_ahead(tmp_path: Path) -> None:
+    assert read(tmp_path, "slime", SLIME).fields["dp_style"] == "zero1"
+    apart = SLIME.replace("--colocate ", "").replace("train.py", "train_async.py") + "--rollout-num-gpus 8\n"
+    assert read(tmp_path, "slime", apart).fields["staleness"] == 1
+    collected = (
+        SLIME.replace("--colocate ", "").rstrip() + " --colocate \\\n   ${MODEL_ARGS[@]} \\\n   ${CKPT_ARGS[@]}\n"
+    )
+    assert read(tmp_path, "slime", collected).fields["placement"] == "colocated"
+    sizes = SLIME + "--sglang-cuda-graph-bs 1 2 4 $(seq 8 8 64)\n"
+    assert read(tmp_path, "slime", sizes).fields["engine"]["graph_tokens"] == 64
+    with pytest.raises(InputError, match="supervised training generates nothing"):
+        read(tmp_path, "slime", SLIME + "--loss-type sft_loss\n")
+
+
+def test_ppo_of_nemo_rl_has_keys_of_its_own(tmp_path: Path) -> None:
+    text = NEMO.replace("grpo:\n  num", "ppo:\n  ppo_epochs: 3\n  num_generations_per_prompt: 4\n  num")
+    fields = read(tmp_path, "nemo-rl", text, name="recipe.yaml").fields
+    assert {name: fields[name] for name in ("algorithm", "prompts", "samples", "epochs")} == {
+        "algorithm": "ppo", "prompts": 32, "samples": 4, "epochs": 3,
+    }  # fmt: skip
+
+
+def test_a_python_script_that_makes_the_configuration_of_trl(tmp_path: Path) -> None:
+    script = """
+from trl import GRPOConfig, GRPOTrainer
+args = GRPOConfig(num_generations=8, per_device_train_batch_size=4, use_vllm=True, max_completion_length=1024,
+                  gradient_accumulation_steps=make())
+GRPOTrainer(model="Qwen/Qwen3-0.6B", args=args, peft_config=LoraConfig(r=8))
+"""
+    recipe = read(tmp_path, "trl", script, name="train.py", gpus=8)
+    assert (recipe.fields["model"], recipe.fields["prompts"], recipe.longest_response) == ("qwen3-0.6b", 4, 1024)
+    assert recipe.fields["lora_rank"] == 8
+    with pytest.raises(InputError, match=r"train\.py makes no GRPOConfig or RLOOConfig"):
+        read(tmp_path, "trl", "print(1)", name="train.py", gpus=8)
+
+
+def test_generation_without_an_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="use_vllm is not set"):
+        read(tmp_path, "trl", TRL.replace("use_vllm: true", "use_vllm: false"), name="recipe.yaml", gpus=8)
+
+
 @pytest.mark.parametrize(
     ("framework", "text", "sentence"),
     [
@@ -225,11 +307,13 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
         (
             "verl",
             "run algorithm.adv_estimator=gea",
-            "algorithm.adv_estimator has a value that is not understood, 'gea'; correct it",
+            "algorithm.adv_estimator: 'gea' is not simulated; there are gspo, cispo, grpo_vectorized, grpo_passk, gpg, "
+            "gdpo, opo, optimal_token_baseline, grpo, gae, ppo, rloo, reinforce_plus_plus, "
+            "reinforce_plus_plus_baseline, rloo_vectorized",
         ),
         (
             "verl",
-            "run data.train_batch_size=many",
+            "run actor_rollout_ref.rollout.n=4 data.train_batch_size=many",
             "data.train_batch_size has a value that is not understood, 'many'; correct it",
         ),
         (
@@ -239,13 +323,13 @@ def test_arguments_of_slime(tmp_path: Path) -> None:
         ),
         (
             "nemo-rl",
-            "run policy.megatron_cfg.peft.enabled=true",
-            "policy.megatron_cfg.peft.enabled=true: training of adapters is not modelled; set it to false for a full "
-            "update",
+            "run data.train_batch_size=4",
+            "no key of the recipe is of nemo-rl's reinforcement learning (grpo.*, ppo.*, policy.generation.*); name "
+            "another file",
         ),
         (
             "trl",
-            "run --num_generations 8",
+            "run --num_generations 8 --use_vllm true",
             "TRL's batch is per GPU, and its recipe does not say how many there are: add --world-size",
         ),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.post_training.rl_loop import SimulatedRun, simulate
+from presim.post_training.weights import WeightSync
 from presim.serving.workloads.generate import Lengths
 from support import rl_jobs
 
@@ -173,3 +175,16 @@ def test_gpu_time_of_all_phases_is_that_of_all_gpus(fields: dict[str, Any], is_c
     sizes = {"all GPUs": 4, "training": job.placement.train_gpus, "rollout": job.placement.rollout_gpus}
     gpu_s = sum(span.seconds * sizes[span.pool] for span in run.spans)
     assert gpu_s == pytest.approx(job.placement.gpus * run.steps[-1].end_s)
+
+
+def test_engines_generate_during_a_transfer_that_overlaps() -> None:
+    """They stop to load alone, and the same steps take less time."""
+    job = rl_jobs.job(staleness=1.0, is_partial=True, response=Lengths(448), steps=6)
+    prices = dataclasses.replace(rl_jobs.prices(1e-6), sync=WeightSync(0.0, 0.5, 0.125, 1))
+    runs = [simulate(dataclasses.replace(job, overlaps_sync=overlaps), prices) for overlaps in (False, True)]
+    stops = [
+        {round(span.seconds, 6) for span in run.spans if (span.pool, span.phase) == ("rollout", "weight sync")}
+        for run in runs
+    ]
+    assert stops == [{0.625}, {0.125}]
+    assert runs[1].steps[-1].end_s < runs[0].steps[-1].end_s

@@ -45,6 +45,15 @@ def test_an_update_that_is_too_large_is_refused() -> None:
     )
 
 
+def test_an_engine_that_does_not_sleep_is_beside_the_update() -> None:
+    job = rl_jobs.job(is_colocated=True)
+    everything = frozenset({"optimizer", "parameters", "reference"})
+    job = dataclasses.replace(job, trainer=dataclasses.replace(job.trainer, offloads=everything))
+    assert "KV cache" not in check(job, HELD)[1].parts
+    with pytest.raises(InputError, match=r"the update does not fit all GPUs: .*; --sleep-level 2 frees \d+\.\d GiB"):
+        check(dataclasses.replace(job, sleep_level=0), HELD)
+
+
 SIZES = st.integers(0, 60 * GIB)
 
 

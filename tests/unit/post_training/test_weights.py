@@ -19,7 +19,13 @@ def sync(folder: Path, network: str = "", *, is_packed: bool = True) -> WeightSy
     file = folder / "cluster.toml"
     file.write_text(NODES + network)
     engine, placement = rl_jobs.engine(), Placement(16, 16, is_colocated=False)
-    return weight_sync(engine.model, engine, choose_cluster(cluster=str(file)), placement, is_packed=is_packed)
+    return weight_sync(
+        engine.model,
+        engine,
+        choose_cluster(cluster=str(file)),
+        placement,
+        transfer="packed" if is_packed else "per-parameter",
+    )
 
 
 def test_a_narrow_network_slows_the_transfer(tmp_path: Path) -> None:
@@ -32,7 +38,7 @@ def test_nemo_rls_software_limits_a_colocated_transfer() -> None:
     """A start and a rate, by two published refits."""
     engine, cluster = rl_jobs.engine(), choose_cluster(gpu="h100-sxm", nodes=4)
     together = Placement(32, 32)
-    transfer = weight_sync(engine.model, engine, cluster, together, is_packed=True)
+    transfer = weight_sync(engine.model, engine, cluster, together, transfer="packed")
     assert transfer.seconds == pytest.approx(10.5 + transfer.sent_bytes / 23.6e9)
 
 
@@ -41,3 +47,21 @@ def test_one_sender_has_one_nic(tmp_path: Path) -> None:
     assert single.broadcast_s >= single.sent_bytes / 50e9
     assert single.seconds == single.software_s
     assert sync(tmp_path).broadcast_s < single.broadcast_s / 2
+
+
+def test_adapters_are_sent_alone() -> None:
+    """So many numbers as their products have: rank times inputs and outputs of each linear layer."""
+    engine, cluster = rl_jobs.engine(), choose_cluster(gpu="h100-sxm", nodes=4)
+    apart = Placement(16, 16, is_colocated=False)
+    sent = [weight_sync(engine.model, engine, cluster, apart, adapter_rank=rank).sent_bytes for rank in (8, 16)]
+    layers, hidden, heads, kv_heads, head_dim, width = 28, 1024, 16, 8, 128, 3072  # Qwen3-0.6B
+    attention = 3 * hidden + (heads + 2 * kv_heads) * head_dim + heads * head_dim + hidden
+    dense = 2 * hidden + 2 * width + width + hidden
+    assert sent == [2 * rank * layers * (attention + dense) for rank in (8, 16)]
+
+
+def test_verls_checkpoint_engine_has_a_start_and_a_rate() -> None:
+    engine, cluster = rl_jobs.engine(), choose_cluster(gpu="h100-sxm", nodes=4)
+    apart = Placement(16, 16, is_colocated=False)
+    sent = weight_sync(engine.model, engine, cluster, apart, transfer="checkpoint-engine")
+    assert sent.seconds == pytest.approx(1.5 + sent.sent_bytes / 21.2e9)

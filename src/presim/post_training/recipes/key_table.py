@@ -11,7 +11,7 @@ from typing import Any
 from presim.errors import InputError
 from presim.system.files import shortened
 
-_ALIKE = 0.92  # of the letters of two keys of a section, above which the one is taken for a slip of the other
+_SLIP = 0.92  # of the letters of two keys of a section, above which the one is taken for a slip of the other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Recipe:
     framework: str
     facts: Mapping[str, Any]
     ignored: tuple[str, ...]
+    unsimulated: tuple[str, ...] = ()  # key=value of those that change time or memory and that no simulation has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,17 +42,30 @@ class Framework:
     no_effect: tuple[str, ...]  # patterns of keys that change no time: data, logs, learning rates
     refused: Mapping[str, Callable[[Any], str]]  # key: why its value cannot be simulated; empty: it can
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # facts that no key sets
+    # Patterns of keys that change time or memory and have no simulation, each with whether a value does.
+    unsimulated: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
+    required: tuple[str, ...] = ("*",)  # patterns of keys of which a recipe of reinforcement learning has some
 
     def recipe(self, settings: Mapping[str, Any], named: Collection[str]) -> Recipe:
         """What flat settings mean; those that are not among ``named`` are inherited, and need not be understood.
 
         Raises:
-            InputError: a key looks like a slip of one that counts, or a value cannot be simulated.
+            InputError: a key looks like a slip of one that counts, a value cannot be simulated, or no key is of
+                reinforcement learning.
         """
+        if not any(fnmatch.filter(settings, pattern) for pattern in self.required):
+            raise InputError(
+                f"no key of the recipe is of {self.name}'s reinforcement learning ({', '.join(self.required)}); name "
+                "another file"
+            )
         facts = {key.field: key.default for key in self.keys.values() if key.default is not None} | dict(self.always)
-        ignored = []
+        ignored, unsimulated = [], []
         for name, value in settings.items():
             if value is None:
+                continue
+            if name not in self.keys and (pattern := self._pattern(name)):
+                if self._changes(pattern, value):
+                    unsimulated.append(f"{name}={shortened(str(value))}")
                 continue
             if reason := self.refused[name](value) if name in self.refused else "":
                 raise InputError(f"{name}={shortened(str(value))}: {reason}")
@@ -64,7 +78,18 @@ class Framework:
             ):
                 self._check_spelling(name)
                 ignored.append(name)
-        return Recipe(self.name, facts, tuple(ignored))
+        return Recipe(self.name, facts, tuple(ignored), tuple(unsimulated))
+
+    def _pattern(self, name: str) -> str | None:
+        """The pattern of keys without a simulation that a name is of."""
+        return next((pattern for pattern in self.unsimulated if fnmatch.fnmatchcase(name, pattern)), None)
+
+    def _changes(self, pattern: str, value: Any) -> bool:
+        """Whether a value of a key without a simulation changes time or memory; one that is not understood may."""
+        try:
+            return self.unsimulated[pattern](value)
+        except (TypeError, ValueError, KeyError):
+            return True
 
     def _read(self, name: str, value: Any) -> Any:
         try:
@@ -79,7 +104,7 @@ class Framework:
     def _check_spelling(self, name: str) -> None:
         parent, dot, last = name.rpartition(".")
         siblings = [key.removeprefix(parent + dot) for key in self.keys if key.rpartition(".")[0] == parent]
-        if matches := difflib.get_close_matches(last, siblings, 1, _ALIKE):
+        if matches := difflib.get_close_matches(last, siblings, 1, _SLIP):
             raise InputError(f"{self.name} has no key {shortened(name)!r}; did you mean {parent}{dot}{matches[0]}?")
 
 
@@ -134,3 +159,38 @@ def largest(value: Any) -> int:
 def is_positive(value: Any) -> bool:
     """Whether a coefficient counts."""
     return real(value) > 0
+
+
+def above(number: float) -> Callable[[Any], bool]:
+    """A reader of whether a value is larger."""
+    return lambda value: real(value) > number
+
+
+def unlike(*words: str) -> Callable[[Any], bool]:
+    """A reader of whether a value is none of these words, whatever their case."""
+    return lambda value: str(value).lower() not in words
+
+
+def anything(_: Any) -> bool:
+    """Any value changes something."""
+    return True
+
+
+def granularity(value: Any) -> str:
+    """Whether blocks are recomputed, of Megatron's word; selective recomputation is of attention alone."""
+    return {"full": "full", "selective": "none", "none": "none"}[str(value).lower()]
+
+
+# Estimators that differ from GRPO in arithmetic over a batch alone.
+_ALIKE = ("gspo", "cispo", "grpo_vectorized", "grpo_passk", "gpg", "gdpo", "opo", "optimal_token_baseline")
+_ESTIMATORS = dict.fromkeys(_ALIKE, "grpo") | {
+    "grpo": "grpo",
+    "gae": "ppo",
+    "ppo": "ppo",
+    "rloo": "rloo",
+    "reinforce_plus_plus": "reinforce",
+    "reinforce_plus_plus_baseline": "reinforce",
+    "rloo_vectorized": "rloo",
+}
+estimator = choice(_ESTIMATORS)
+engine_kernels = choice({"vllm": "vllm", "sglang": "sglang"})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
+from presim.post_training.recipes.python_recipe import settings_of_python
 from presim.system.files import FormatError, decode_yaml, read_text, shortened
 
 _MOST_PARENTS = 8
@@ -25,11 +26,15 @@ _OPERATORS: dict[type[ast.operator], Any] = {
     ast.Div: operator.floordiv,
 }  # fmt: skip
 _SUM = "$(("
+_UNRESOLVED = "$unresolved"  # a variable that no script sets
 _NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^{}]*))?\}|\$(\w+)")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _PRODUCT = re.compile(r"\$\{mul: ?(\d+), ?(\d+)\}")
 _OPENS, _CLOSES = (["if"], ["case"]), (["fi"], ["esac"])
+_SEQUENCE = re.compile(r"\$\(seq (\d+) (\d+)(?: (\d+))?\)")
+_ARRAY = re.compile(r"\$\{\w+\[[@*]\]\}|\$[@*]")  # arguments that a script has collected
+_NOTHING = ("", "null", "None")
 _TOP_LEVEL = ("model_engine",)  # settings without a group
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 
@@ -43,6 +48,9 @@ def settings_of(path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], fr
     file = Path(path)
     if file.suffix in (".yaml", ".yml"):
         settings, named = _of_yaml(file, 0)
+    elif file.suffix == ".py":
+        settings = settings_of_python(read_text(path, "name a recipe"), file.name)
+        named = set(settings)
     else:
         settings = _of_script(read_text(file, "name a recipe"))
         named = set(settings)
@@ -52,9 +60,9 @@ def settings_of(path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], fr
             raise InputError(f"{shortened(override)!r} is no override; write it as KEY=VALUE")
         settings[match[1]] = match[2]
         named.add(match[1])
-    return {name: None if value == "" else _referred(value, settings) for name, value in settings.items()}, frozenset(
-        named
-    )
+    return {
+        name: None if value in _NOTHING else _referred(value, settings) for name, value in settings.items()
+    }, frozenset(named)
 
 
 def _of_yaml(file: Path, depth: int) -> tuple[dict[str, Any], set[str]]:
@@ -123,12 +131,29 @@ def _of_words(words: Sequence[str]) -> dict[str, Any]:
         following = words[index + 1] if index + 1 < len(words) else "--"
         if word.startswith("--") and len(word) > len("--"):
             name, equals, value = word[2:].partition("=")
-            settings[name] = value if equals else True if following.startswith("--") else following
+            is_switch = following.startswith("--") or _ARRAY.fullmatch(following) is not None
+            settings[name] = value if equals else True if is_switch else _value_of(words, index + 1)
         elif (match := _SETTING.fullmatch(word)) and _is_key(match[1]):
             settings[match[1]] = match[2]
         elif "one_step_off_policy" in word:
             settings["async_training.staleness_threshold"] = 1
+        elif word.endswith("train_async.py"):  # slime's trainer that generates the next batch beside an update
+            settings["train-async"] = True
     return settings
+
+
+def _value_of(words: Sequence[str], first: int) -> Any:
+    """The word of an option, or all its numbers if there are several."""
+    end = first
+    while end < len(words) and words[end].isdigit():
+        end += 1
+    return list(words[first:end]) if end - first > 1 else words[first]
+
+
+def _numbers(match: re.Match[str]) -> str:
+    """The numbers of ``seq FIRST LAST`` or ``seq FIRST STEP LAST``."""
+    step = int(match[2]) if match[3] else 1
+    return " ".join(map(str, range(int(match[1]), int(match[3] or match[2]) + 1, max(step, 1))))
 
 
 def _with_variables(line: str, variables: Mapping[str, str]) -> str:
@@ -136,7 +161,7 @@ def _with_variables(line: str, variables: Mapping[str, str]) -> str:
         name = match[1] or match[3]
         return variables.get(name, match[2] if match[2] is not None else match[0])
 
-    line = _with_sums(line, variables)
+    line = _SEQUENCE.sub(_numbers, _with_sums(line, variables))
     for _ in range(_MOST_NESTED):  # a default may be another variable
         line = _VARIABLE.sub(value, line)
     return line
@@ -161,7 +186,7 @@ def _computed(text: str) -> str:
     try:
         return str(_value(ast.parse(text.strip(), mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
-        return ""
+        return _UNRESOLVED
 
 
 def _value(node: ast.expr) -> int:

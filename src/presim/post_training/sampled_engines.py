@@ -1,0 +1,65 @@
+"""A job on a few of its engines with their part of the prompts, beside training of whole batches: a quick look at it.
+
+Engines of a pool are alike and get equal parts of a batch. A few of them show what all do, but for the tail: the
+longest of all responses may be on another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from presim.post_training.build import Built
+from presim.post_training.filtering import draw
+from presim.post_training.rl_job import RlJob
+from presim.post_training.rl_phases import Phases
+from presim.post_training.shared_parts import SharedParts, TrainingPhases, phases_key
+
+_ENGINES = 2  # that are simulated
+_EARLY = 0.25  # of a rollout, in which engines generate fastest: caches are short, and no engine is done
+
+
+def sampled(built: Built, parts: SharedParts) -> tuple[Built, SharedParts]:
+    """The job on a few engines, with parts whose training is that of whole batches; the job itself if it has no more.
+
+    Prompts of the sample are the first of those of the job.
+    """
+    job = built.job
+    engines = job.replicas
+    if engines <= _ENGINES or job.batch.kept_share < 1 or job.batch.spare_prompts or job.batch.cut_share:
+        return built, parts
+    prompts = max(job.batch.prompts * _ENGINES // engines, 1)
+    placement = dataclasses.replace(job.placement, rollout_gpus=_ENGINES * job.engine.plan.gpus)
+    batch = dataclasses.replace(job.batch, prompts=prompts)
+    workers = max(job.reward_workers * _ENGINES // engines, 1)
+    sample = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=workers)
+    training = training_phases(built, parts)
+    return dataclasses.replace(built, job=sample), dataclasses.replace(parts, training=training)
+
+
+def training_phases(built: Built, parts: SharedParts) -> TrainingPhases:
+    """The phases of training on a whole batch of the job."""
+    job = built.job
+    responses = draw(job.batch, 0, job.batch.prompts, np.random.default_rng(job.seed))
+    lengths = responses.prompt + responses.length
+    Phases(job, built.prices, parts, 0, 0.0, 0.0, 0.0).train(lengths)
+    return parts.phases[phases_key(job, lengths)]
+
+
+def estimate_s(built: Built, parts: SharedParts) -> float:
+    """A step if no side waits for the other where it need not, and engines generate as fast as at their start."""
+    job, prices = built.job, built.prices
+    window_job: RlJob = sampled(built, parts)[0].job
+    responses = draw(window_job.batch, 0, window_job.batch.prompts, np.random.default_rng(job.seed))
+    window = parts.window(responses, window_job, job.seed)
+    phases = training_phases(built, parts)
+    trained_s = prices.load_s + sum(seconds + controller_s for _, seconds, controller_s in phases) + prices.offload_s
+    rollout_s = float(window.end_s.max())
+    if not job.placement.staleness:
+        return rollout_s + prices.controller.rollout_s + trained_s + prices.sync.seconds
+    early_s = _EARLY * rollout_s
+    early_tokens = int(window.generated_at(early_s).sum())
+    rollout_s = early_s * int(responses.length.sum()) / early_tokens if early_tokens else 0.0
+    paused_s = prices.sync.load_s if job.overlaps_sync else prices.sync.seconds
+    return max(rollout_s, trained_s) + paused_s
