@@ -41,6 +41,13 @@ learning_rate: 2e-5
 wandb_project:
 %s
 """
+_LLAMA_FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
+stage: sft
+finetuning_type: full
+cutoff_len: 2048
+bf16: true
+%s
+"""
 _BATCHES = "train: {micro_batch_size: 1, global_batch_size: 8}\n"
 _TORCHTITAN = """[job]
 description = "own"
@@ -300,6 +307,8 @@ def test_torchtitan_s_configuration_in_python(tmp_path: Path) -> None:
             "cp_comm_type x",
         ),
         ("x.yaml", "- 3\n", "it has no settings"),
+        ("x.yaml", _LLAMA_FACTORY % "tensor_model_parallel_size: 1", "size: 1: Megatron trains it"),
+        ("x.yaml", _LLAMA_FACTORY % "overlap_grad_reduce: true", "overlap_grad_reduce: true: Megatron trains it"),
         ("x.json", '{"zero_optimization": {"offload_param": {"device": "cpu"}}}', "parameters in host memory"),
         ("x.json", '{"zero_optimization": {"stage": 1}, "optimizer": {"type": "Lamb"}}', "Lamb"),
         ("r.py", "import megatron.bridge\n", "a recipe in Python of Megatron-Bridge"),
