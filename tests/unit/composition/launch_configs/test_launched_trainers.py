@@ -170,6 +170,19 @@ def test_axolotl(tmp_path: Path) -> None:
     assert any("left out: some_knob." in note for note in launched.notes)
 
 
+@pytest.mark.parametrize(
+    ("model_id", "name"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen2.5-0.5B", "qwen2.5-0.5b"),
+    ],
+)
+def test_hub_ids_are_named_models(tmp_path: Path, model_id: str, name: str) -> None:
+    text = _AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", model_id) % ""
+    assert read_launch(_file(tmp_path, "a.yml", text)).model == name
+
+
 def test_axolotl_without_shards_has_weights_in_bf16(tmp_path: Path) -> None:
     launched = read_launch(_file(tmp_path, "a.yml", _AXOLOTL % ""))
     assert (launched.framework, launched.precision, launched.fields["data_style"]) == ("eager", None, "ddp")
