@@ -169,7 +169,10 @@ def _command(command: str) -> tuple[dict[str, str], Path, list[str]]:
 
 
 def _program(words: list[str]) -> str:
-    return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[2]
+    """The file, or the module behind ``-m`` that is no launcher."""
+    modules = [name for option, name in zip(words, words[1:]) if option == "-m" and not name.startswith("torch.")]
+    file = next((word for word in words if word.endswith(".py")), None)
+    return file.rpartition("/")[2] if file else (modules or words)[0]
 
 
 def _unread(arguments: Arguments) -> list[str]:

@@ -156,6 +156,12 @@ def test_programs_of_megatron_that_do_not_train_are_refused(tmp_path: Path) -> N
     assert read_launch(f"{tmp_path}/run.sh").fields["micro_batch"] == 400
 
 
+def test_a_module_that_is_no_trainer_of_presim_s_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node=8 -m scripts.base_train -- --depth=24\n")
+    with pytest.raises(InputError, match=r"^run.sh launches scripts.base_train, whose arguments are of no trainer"):
+        read_launch(f"{tmp_path}/run.sh")
+
+
 def test_dropout_is_the_launch_s_or_megatron_s_own(tmp_path: Path) -> None:
     launched = _read(tmp_path, " --hidden-dropout 0 --optimizer adam --transformer-impl transformer_engine")
     assert {"model.hidden_dropout=0.0", "model.attention_dropout=0.1"} <= set(launched.overrides)
