@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 import shlex
@@ -170,7 +171,7 @@ def _command(command: str) -> tuple[dict[str, str], Path, list[str]]:
 
 def _program(words: list[str]) -> str:
     """The file, or the module behind ``-m`` that is no launcher."""
-    modules = [name for option, name in zip(words, words[1:]) if option == "-m" and not name.startswith("torch.")]
+    modules = [name for option, name in itertools.pairwise(words) if option == "-m" and not name.startswith("torch.")]
     file = next((word for word in words if word.endswith(".py")), None)
     return file.rpartition("/")[2] if file else (modules or words)[0]
 
