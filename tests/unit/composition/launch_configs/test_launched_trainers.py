@@ -230,6 +230,16 @@ def test_llama_factory_and_trl_with_adapters(tmp_path: Path) -> None:
     assert " ".join(read_launch(words).overrides) == "--lora_r 16 --load_in_4bit"
 
 
+def test_adapters_under_deepspeed(tmp_path: Path) -> None:
+    _file(tmp_path, "z3.json", json.dumps({**_DEEPSPEED, "zero_optimization": {"stage": 3}}))
+    text = _LLAMA_FACTORY.replace("full", "lora") % "lora_rank: 8\ndeepspeed: z3.json"
+    launched = read_launch(_file(tmp_path, "f.yaml", text))
+    assert (launched.framework, launched.fields["data_style"]) == ("deepspeed", "fsdp2")
+    assert launched.overrides[-4:] == ("--lora_r", "8", "--lora_target_modules", "all-linear")
+    with pytest.raises(InputError, match="has adapters on weights of 4 bits under deepspeed"):
+        read_launch(_file(tmp_path, "g.yaml", f"{text}quantization_bit: 4\n"))
+
+
 def test_torchtitan_with_a_pipeline(tmp_path: Path) -> None:
     """The first and the last stage have a layer less; a local batch is divided into micro-batches."""
     degrees = 'pipeline_parallel_degree = 2\npipeline_parallel_schedule = "Interleaved1F1B"\n'
