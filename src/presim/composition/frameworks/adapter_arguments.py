@@ -48,8 +48,8 @@ def check_adapters(adapters: Sequence[str], sharding: str) -> None:
     uses_bitsandbytes = any(word in (*_SWITCHES, *_OPTIMIZERS[1:]) for word in adapters)
     if uses_bitsandbytes and sharding:
         raise InputError(
-            f"bitsandbytes' weights and optimizers are not sharded by {sharding}; use --framework hf --dp-style ddp, or "
-            "leave --load_in_4bit, --load_in_8bit and --optim out"
+            f"bitsandbytes' weights and optimizers are not sharded by {sharding}; use --framework hf --dp-style ddp, "
+            "or leave --load_in_4bit, --load_in_8bit and --optim out"
         )
     packages = [*(["peft"] if peft_option else []), *(["bitsandbytes"] if uses_bitsandbytes else [])]
     for package in packages:
