@@ -29,7 +29,7 @@ _MIGRATIONS = (11, 12)  # of managed memory, in Nsight Systems' own numbers
 _PINNED = 2  # CUPTI's CUpti_ActivityMemoryKind
 _THREAD_BITS = 24  # of globalTid; the others are the process, as in globalPid
 _VERSION = re.compile(r"_V\d+$")
-_HOW = "nsys profile -t cuda,nvtx program"
+_COMMAND = "nsys profile -t cuda,nvtx program"
 _MIB = 2**20
 
 
@@ -69,12 +69,12 @@ def read(path: Path) -> list[Profile]:
     calls, ranges = _calls(file), _ranges(file)
     if len(gpus) < 2:
         device = _device(file, gpus[0] if gpus else 0)
-        profile = profile_of(path, device, calls, work, (), ranges, _HOW)
+        profile = profile_of(path, device, calls, work, (), ranges, _COMMAND)
         return [dataclasses.replace(profile, remarks=_migration_note(migrations))]
     profiles = []
     for rank, (gpu, process) in enumerate(zip(gpus, pairs, strict=True)):
-        own = [[item for item in items if _process(item) == process] for items in (calls, work, ranges)]
-        profile = profile_of(path, _device(file, gpu), own[0], own[1], (), own[2], _HOW)
+        rank_events = [[item for item in items if _process(item) == process] for items in (calls, work, ranges)]
+        profile = profile_of(path, _device(file, gpu), rank_events[0], rank_events[1], (), rank_events[2], _COMMAND)
         note = (f"{path.name} has work of {len(gpus)} GPUs: each counts as a rank, in their order.",)
         profiles.append(dataclasses.replace(profile, rank=rank, world_size=len(gpus), remarks=note))
     return profiles

@@ -18,7 +18,7 @@ from presim.sources.kineto.profile_source import Kineto
 from presim.sources.source import SourceRequest
 from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
-_HOW = "rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-runtime-trace -- program"
+_COMMAND = "rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-runtime-trace -- program"
 _DISPATCH = "rocpd_kernel_dispatch"
 _DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD"}
 _SIDES = ("x", "y", "z")
@@ -54,7 +54,7 @@ def read(path: Path) -> Profile:
     check_single_gpu(
         path, {item.number("device", 0) for item in work if item.cat == "kernel"}, "rocprofv3 for each rank"
     )
-    return profile_of(path, _device(path, tables), calls, work, (), ranges, _HOW)
+    return profile_of(path, _device(path, tables), calls, work, (), ranges, _COMMAND)
 
 
 def _kernels(path: Path, tables: set[str], stacks: Mapping[int, int]) -> list[Event]:

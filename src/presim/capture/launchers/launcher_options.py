@@ -11,13 +11,13 @@ from presim.errors import InputError
 _ALIKE = 0.85  # of an option and one that was probably meant
 
 
-def check_slip(launcher: str, kind: str, word: str, known: Iterable[str]) -> None:
+def check_slip(launcher: str, kind: str, word: str, option_names: Iterable[str]) -> None:
     """Refuse an unknown word that looks like a slip of a known one: its effect would be missing.
 
     Raises:
         InputError: it does.
     """
-    if alike := difflib.get_close_matches(word, sorted(known), 1, _ALIKE):
+    if alike := difflib.get_close_matches(word, sorted(option_names), 1, _ALIKE):
         raise InputError(f"{launcher} has no {kind} {word}; did you mean {alike[0]}?")
 
 
