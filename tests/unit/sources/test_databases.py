@@ -86,6 +86,51 @@ def test_names_with_a_version_graphs_and_migrations(tmp_path: Path) -> None:
     assert migrations in changed.notes
 
 
+def with_tables_of_times(path: Path) -> None:
+    """As rocprofv3 writes it since its rows refer to `rocpd_timestamp` and `rocpd_track`."""
+    places = {
+        "kernel_dispatch": ("NULL", "agent_id", "stream_id"), "memory_copy": ("NULL", "4", "stream_id"),
+        "region": ("tid", "NULL", "NULL"),
+    }  # fmt: skip
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE rocpd_timestamp_0000fa3b (id INTEGER PRIMARY KEY, value)")
+        connection.execute("CREATE TABLE rocpd_track_0000fa3b (id INTEGER PRIMARY KEY, tid, agent_id, stream_id)")
+        for name, (thread, agent, stream) in places.items():
+            table = f"rocpd_{name}_0000fa3b"
+            connection.executescript(
+                f"ALTER TABLE {table} ADD COLUMN track_id; ALTER TABLE {table} ADD COLUMN start_id;"
+                f"ALTER TABLE {table} ADD COLUMN end_id;"
+            )
+            rows = connection.execute(
+                f'SELECT rowid, start, "end", {thread}, {agent}, {stream} FROM {table}'
+            ).fetchall()
+            for number, start, end, *place in rows:
+                inserted = "INSERT INTO rocpd_timestamp_0000fa3b (value) VALUES (?)"
+                times = [connection.execute(inserted, (value,)).lastrowid for value in (start, end)]
+                track = connection.execute(
+                    "INSERT INTO rocpd_track_0000fa3b (tid, agent_id, stream_id) VALUES (?, ?, ?)", place
+                ).lastrowid
+                changed = f"UPDATE {table} SET track_id = ?, start_id = ?, end_id = ? WHERE rowid = ?"
+                connection.execute(changed, (track, *times, number))
+            for column in ("start", '"end"', *(word for word in (thread, agent, stream) if word.islower())):
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+
+
+def test_times_and_places_may_have_tables_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "kineto").mkdir()
+    path = databases.rocpd(tmp_path / "a.db", bodies(tmp_path / "kineto")[0])
+    request = SourceRequest(missing="same")
+    plain = open_files([path], request).job().traces[0]
+    with_tables_of_times(path)
+    changed = open_files([path], request).job().traces[0]
+    assert changed.manifest.measured == plain.manifest.measured
+    assert changed.signatures == plain.signatures
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM rocpd_timestamp_0000fa3b WHERE id = 1")
+    with pytest.raises(InputError, match="refers to the time or track 1, which it does not have"):
+        open_files([path], request).job()
+
+
 def test_the_gpu_is_read_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "kineto").mkdir()
     body = bodies(tmp_path / "kineto")[0]
