@@ -34,6 +34,7 @@ class Grammar:
     flags: Mapping[str, str]  # without a value
     values: Mapping[str, str]  # with one value
     pairs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # with two values
+    is_complete: bool = False  # whether these are all: then what resembles one of them is a slip
 
     def find(self, word: str) -> tuple[str, int] | None:
         """An option's name and number of values; unique prefixes of long options are accepted."""
@@ -115,8 +116,9 @@ def _read_option(grammar: Grammar, options: Options, word: str, remaining_words:
         options.values.setdefault(grammar.values[word[1]], []).append(word[2:])  # -N16
         return
     if option is None:
-        long_names = [f"--{name}" for table in (grammar.flags, grammar.values, grammar.pairs) for name in table]
-        check_slip(grammar.launcher, "option", spelled.replace("_", "-"), long_names)
+        if grammar.is_complete:
+            long_names = [f"--{name}" for table in (grammar.flags, grammar.values, grammar.pairs) for name in table]
+            check_slip(grammar.launcher, "option", spelled.replace("_", "-"), long_names)
         options.unknown.append(word)
         if not equals and _is_value(remaining_words):
             options.unknown[-1] += f" {remaining_words.pop(0)}"
