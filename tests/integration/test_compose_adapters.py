@@ -59,3 +59,11 @@ def test_gradients_of_adapters_alone_are_reduced(tmp_path: Path) -> None:
     steps = 16 // 8  # micro-batches, whose gradients ZeRO-2 reduces one by one
     assert reduced_bytes(result) == pytest.approx(steps * 2 * ADAPTER_VALUES, rel=0.02)
     assert result.memory.peak_allocated_bytes > 2 * FROZEN_VALUES
+
+
+@pytest.mark.long
+def test_frozen_weights_are_gathered_and_only_adapters_reduced_by_zero_3(tmp_path: Path) -> None:
+    result = evaluated(tmp_path, data_style="fsdp2")
+    gathered_bytes = sum(row.bytes for row in result.collectives if row.kind == "all_gather")
+    assert reduced_bytes(result) == pytest.approx(2 * 2 * ADAPTER_VALUES, rel=0.05)
+    assert gathered_bytes > 2 * 2 * FROZEN_VALUES  # in each of two micro-batches
