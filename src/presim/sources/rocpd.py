@@ -111,7 +111,7 @@ def _timed_rows(path: Path, tables: set[str], name: str, columns: Sequence[str])
         return [
             {
                 **row,
-                **{place: tracks[row["track_id"]][place] for place in _PLACES},
+                **{column: tracks[row["track_id"]][column] for column in _PLACES},
                 "start": times[row["start_id"]],
                 "end": times[row["end_id"]],
             }
