@@ -108,6 +108,10 @@ CASES = (
     PlanCase("ZeRO-1 of 3B, short", "deepspeed", "llama3-3b", "b200", 8, {
         "sequence": 1024, "micro_batch": 4, **_ZERO1}),
     PlanCase("ZeRO-1 of Qwen3 0.6B", "deepspeed", "qwen3-0.6b", "a100-80gb-sxm", 16, _ZERO1),
+    PlanCase("ZeRO-2 of 1B with LoRA", "deepspeed", "llama3-1b", "h100-sxm", 8, {**_ZERO1, **_FULL}, (
+        "zero_optimization.stage=2", "--lora_r", "16", "--lora_target_modules", "all-linear")),
+    PlanCase("ZeRO-3 of 1B with LoRA", "deepspeed", "llama3-1b", "a100-80gb-sxm", 16, {**_FULL}, (
+        "--lora_r", "16", "--lora_target_modules", "all-linear")),
     PlanCase("torchtitan FSDP2 of 3B", "torchtitan", "llama3-3b", "h100-sxm", 8),
     PlanCase("torchtitan FSDP2 of 3B, recomputed", "torchtitan", "llama3-3b", "a100-80gb-sxm", 32, {
         "micro_batch": 2, **_FULL}),

@@ -39,45 +39,54 @@ def _write(path: Path, tables: dict[str, tuple[str, Sequence[Sequence[Any]]]]) -
 
 def nsys(path: Path, body: dict[str, Any], device: str = "NVIDIA H100 80GB HBM3", gpu: int = 0) -> Path:
     """As `nsys export --type sqlite` writes it."""
-    work, calls, steps = _by_category(body)
-    names = {name: number for number, name in enumerate(dict.fromkeys(e["name"] for e in (*work, *calls)))}
-    kernels, copies, sets = [], [], []
-    for event in work:
-        args = event["args"]
-        place = (*_ns(event), gpu, args["stream"], args["correlation"])
-        if event["cat"] == "kernel":
-            sides = (*args.get("grid", (1, 1, 1)), *args.get("block", (1, 1, 1)))
-            kernels.append((*place, *sides, names[event["name"]]))
-        elif event["cat"] == "gpu_memcpy":
-            kind = next(number for word, number in _KINDS.items() if word in event["name"])
-            copies.append((*place, args["bytes"], kind, 2, 3))
-        else:
-            sets.append((*place, args["bytes"]))
+    return nsys_of_node(path, {gpu: body}, device)
+
+
+def nsys_of_node(path: Path, bodies: dict[int, dict[str, Any]], device: str = "NVIDIA H100 80GB HBM3") -> Path:
+    """As `nsys` writes what it recorded of several processes, each with a GPU of its own (the keys)."""
+    names: dict[str, int] = {}
+    tables: dict[str, list[tuple[Any, ...]]] = {"KERNEL": [], "MEMCPY": [], "MEMSET": [], "RUNTIME": [], "NVTX": []}
+    for gpu, body in bodies.items():
+        _add_rank(tables, names, body, gpu, (gpu + 1) << 24)
+    place = "start, end, deviceId, streamId, correlationId, globalPid"
     return _write(
         path,
         {
             "StringIds": ("id, value", [(number, name) for name, number in names.items()]),
             "CUPTI_ACTIVITY_KIND_KERNEL": (
-                "start, end, deviceId, streamId, correlationId, gridX, gridY, gridZ, blockX, blockY, blockZ, "
-                "demangledName",
-                kernels,
+                f"{place}, gridX, gridY, gridZ, blockX, blockY, blockZ, demangledName",
+                tables["KERNEL"],
             ),
-            "CUPTI_ACTIVITY_KIND_MEMCPY": (
-                "start, end, deviceId, streamId, correlationId, bytes, copyKind, srcKind, dstKind",
-                copies,
-            ),
-            "CUPTI_ACTIVITY_KIND_MEMSET": ("start, end, deviceId, streamId, correlationId, bytes", sets),
-            "CUPTI_ACTIVITY_KIND_RUNTIME": (
-                "start, end, globalTid, correlationId, nameId",
-                [(*_ns(call), call["tid"], call["args"]["correlation"], names[call["name"]]) for call in calls],
-            ),
-            "NVTX_EVENTS": (
-                "start, end, text, textId, globalTid",
-                [(*_ns(step), f"step {step['name'].partition('#')[2]}", None, step["tid"]) for step in steps],
-            ),
+            "CUPTI_ACTIVITY_KIND_MEMCPY": (f"{place}, bytes, copyKind, srcKind, dstKind", tables["MEMCPY"]),
+            "CUPTI_ACTIVITY_KIND_MEMSET": (f"{place}, bytes", tables["MEMSET"]),
+            "CUPTI_ACTIVITY_KIND_RUNTIME": ("start, end, globalTid, correlationId, nameId", tables["RUNTIME"]),
+            "NVTX_EVENTS": ("start, end, text, textId, globalTid", tables["NVTX"]),
             "TARGET_INFO_GPU": ("name", [(device,)]),
         },
     )
+
+
+def _add_rank(
+    tables: dict[str, list[tuple[Any, ...]]], names: dict[str, int], body: dict[str, Any], gpu: int, process: int
+) -> None:
+    work, calls, steps = _by_category(body)
+    for event in work:
+        args = event["args"]
+        place = (*_ns(event), gpu, args["stream"], args["correlation"], process)
+        if event["cat"] == "kernel":
+            sides = (*args.get("grid", (1, 1, 1)), *args.get("block", (1, 1, 1)))
+            tables["KERNEL"].append((*place, *sides, names.setdefault(event["name"], len(names))))
+        elif event["cat"] == "gpu_memcpy":
+            kind = next(number for word, number in _KINDS.items() if word in event["name"])
+            tables["MEMCPY"].append((*place, args["bytes"], kind, 2, 3))
+        else:
+            tables["MEMSET"].append((*place, args["bytes"]))
+    for call in calls:
+        name = names.setdefault(call["name"], len(names))
+        tables["RUNTIME"].append((*_ns(call), process + call["tid"] % 2**24, call["args"]["correlation"], name))
+    for step in steps:
+        text = f"step {step['name'].partition('#')[2]}"
+        tables["NVTX"].append((*_ns(step), text, None, process + step["tid"] % 2**24))
 
 
 def rocpd(path: Path, body: dict[str, Any], device: str = "AMD Instinct MI300X") -> Path:

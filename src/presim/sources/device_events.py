@@ -32,15 +32,18 @@ def profile_of(
     work: Sequence[Event],
     syncs: Sequence[Event],
     ranges: Sequence[Event],
+    command: str,
 ) -> Profile:
-    """A rank's profile from its events; ``ranges``: annotations, of which those named like a step are steps.
+    """A rank's profile from its events.
+
+    ``ranges``: annotations, of which those named like a step are steps. ``command``: that records such a file.
 
     Raises:
         InputError: it has no device work, or work without a launch.
     """
     if not work or not calls:
-        missing = "device work" if not work else "API calls, which tell when work was launched"
-        raise InputError(f"{path} has no {missing}; record the run with both")
+        missing = "work of a GPU" if not work else "API calls, which tell when work was launched"
+        raise InputError(f"{path} has no {missing}; record the run with `{command}`")
     first = min(item.start_ns for item in (*calls, *work, *ranges))
     shifted_events = [
         [_earlier(item, first) for item in sorted(items, key=_order)] for items in (calls, work, syncs, ranges)

@@ -2,7 +2,8 @@
 
 ``rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-runtime-trace -- program`` writes the file.
 Tables are read by the views without the database's id in their name, or by the one table that has it. A kernel
-belongs to the API call with the same place on the call stack (``stack_id``).
+belongs to the API call with the same place on the call stack (``stack_id``). Newer files have times and places (thread,
+GPU, queue, stream) in tables of their own, to which rows refer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from presim.sources.kineto.profile_source import Kineto
 from presim.sources.source import SourceRequest
 from presim.system.files.sqlite import is_sqlite, read_table, table_names
 
+_COMMAND = "rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-runtime-trace -- program"
 _DISPATCH = "rocpd_kernel_dispatch"
 _DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD"}
+_PLACES = ("tid", "agent_id", "queue_id", "stream_id")
 _SIDES = ("x", "y", "z")
 
 
@@ -45,7 +48,7 @@ def read(path: Path) -> Profile:
         event(strings.get(row["name_id"], "?"), "hip_runtime", row["tid"], row["start"], row["end"], {
             "correlation": stacks.get(row["event_id"], -1),
         })
-        for row in _rows(path, tables, "rocpd_region", ("name_id", "tid", "start", "end", "event_id"))
+        for row in _timed_rows(path, tables, "rocpd_region", ("name_id", "tid", "start", "end", "event_id"))
     ]  # fmt: skip
     calls = [region for region in regions if region.name.startswith(("hip", "hsa"))]
     ranges = [region for region in regions if not region.name.startswith(("hip", "hsa"))]
@@ -53,7 +56,7 @@ def read(path: Path) -> Profile:
     check_single_gpu(
         path, {item.number("device", 0) for item in work if item.cat == "kernel"}, "rocprofv3 for each rank"
     )
-    return profile_of(path, _device(path, tables), calls, work, (), ranges)
+    return profile_of(path, _device(path, tables), calls, work, (), ranges, _COMMAND)
 
 
 def _kernels(path: Path, tables: set[str], stacks: Mapping[int, int]) -> list[Event]:
@@ -62,7 +65,7 @@ def _kernels(path: Path, tables: set[str], stacks: Mapping[int, int]) -> list[Ev
     sizes = [f"{kind}_size_{side}" for kind in ("grid", "workgroup") for side in _SIDES]
     columns = ("kernel_id", "agent_id", "stream_id", "queue_id", "start", "end", "event_id", *sizes)
     kernels = []
-    for row in _rows(path, tables, _DISPATCH, columns):
+    for row in _timed_rows(path, tables, _DISPATCH, columns):
         block = [row[f"workgroup_size_{side}"] or 1 for side in _SIDES]
         grid = [max(1, (row[f"grid_size_{side}"] or 1) // size) for side, size in zip(_SIDES, block)]  # of work items
         args = {**_place(row, stacks), "grid": grid, "block": block, "device": row["agent_id"]}
@@ -75,7 +78,7 @@ def _copies(path: Path, tables: set[str], strings: Mapping[int, str], stacks: Ma
         return []
     columns = ("name_id", "stream_id", "queue_id", "start", "end", "size", "event_id")
     copies = []
-    for row in _rows(path, tables, "rocpd_memory_copy", columns):
+    for row in _timed_rows(path, tables, "rocpd_memory_copy", columns):
         words = strings.get(row["name_id"], "")
         direction = next((short for word, short in _DIRECTIONS.items() if word in words), "DtoD")
         args = {**_place(row, stacks), "bytes": row["size"]}
@@ -91,6 +94,33 @@ def _place(row: Mapping[str, Any], stacks: Mapping[int, int]) -> dict[str, Any]:
 def _device(path: Path, tables: set[str]) -> str:
     rows = _rows(path, tables, "rocpd_info_agent", ("type", "product_name", "name"), required=False)
     return next((str(row["product_name"] or row["name"]) for row in rows if row["type"] == "GPU"), "")
+
+
+def _timed_rows(path: Path, tables: set[str], name: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Rows with their times and places, which newer files have in tables of their own.
+
+    Raises:
+        InputError: a row refers to a time or a place that is not there.
+    """
+    rows = _rows(path, tables, name, (*columns, "track_id", "start_id", "end_id"))
+    if all(row["start_id"] is None for row in rows):
+        return rows
+    times = {row["id"]: row["value"] for row in _rows(path, tables, "rocpd_timestamp", ("id", "value"))}
+    tracks = {row["id"]: row for row in _rows(path, tables, "rocpd_track", ("id", *_PLACES))}
+    try:
+        return [
+            {
+                **row,
+                **{column: tracks[row["track_id"]][column] for column in _PLACES},
+                "start": times[row["start_id"]],
+                "end": times[row["end_id"]],
+            }
+            for row in rows
+        ]
+    except KeyError as error:
+        raise InputError(
+            f"{path}: a row of {name} refers to the time or track {error}, which it does not have; copy it again"
+        ) from error
 
 
 def _rows(

@@ -44,7 +44,7 @@ VALUES = (
     "parallelism-config-sp-size parallelism-config-sp-backend parallelism-config-sp-seq-length "
     "parallelism-config-sp-seq-length-is-variable parallelism-config-sp-attn-implementation"
 )
-GRAMMAR = Grammar("accelerate launch", names(FLAGS, q="quiet", m="module"), names(VALUES, t="tee"))
+GRAMMAR = Grammar("accelerate launch", names(FLAGS, q="quiet", m="module"), names(VALUES, t="tee"), is_complete=True)
 _MODES = ("multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from presim.capture.launchers.launcher_options import check_slip
 from presim.errors import InputError
 from presim.system.files import FormatError, decode_foreign_json, decode_yaml, read_text
 
@@ -54,6 +55,8 @@ def read_config(path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
             f"{file}: compute_environment {described['compute_environment']} is not supported; use LOCAL_MACHINE"
         )
     unknown = sorted(set(described) - _KNOWN - set(_SECTIONS))
+    for name in unknown:
+        check_slip(str(file), "setting", name, (*_KNOWN, *_SECTIONS))
     notes = (f"presim ignored unknown settings in {file}: {', '.join(unknown)}.",) if unknown else ()
     return _settings(described, file), notes
 

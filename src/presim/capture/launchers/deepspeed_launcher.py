@@ -27,6 +27,7 @@ GRAMMAR = Grammar(
         num_accelerators="num-gpus",
         p="ssh-port",
     ),
+    is_complete=True,
 )
 
 

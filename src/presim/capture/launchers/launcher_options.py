@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 
 from presim.errors import InputError
+
+_ALIKE = 0.85  # of an option and one that was probably meant
+
+
+def check_slip(launcher: str, kind: str, word: str, option_names: Iterable[str]) -> None:
+    """Refuse an unknown word that looks like a slip of a known one: its effect would be missing.
+
+    Raises:
+        InputError: it does.
+    """
+    if alike := difflib.get_close_matches(word, sorted(option_names), 1, _ALIKE):
+        raise InputError(f"{launcher} has no {kind} {word}; did you mean {alike[0]}?")
 
 
 def names(text: str = "", **renamed: str) -> dict[str, str]:
@@ -21,6 +34,7 @@ class Grammar:
     flags: Mapping[str, str]  # without a value
     values: Mapping[str, str]  # with one value
     pairs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # with two values
+    is_complete: bool = False  # whether these are all: then what resembles one of them is a slip
 
     def find(self, word: str) -> tuple[str, int] | None:
         """An option's name and number of values; unique prefixes of long options are accepted."""
@@ -102,6 +116,9 @@ def _read_option(grammar: Grammar, options: Options, word: str, remaining_words:
         options.values.setdefault(grammar.values[word[1]], []).append(word[2:])  # -N16
         return
     if option is None:
+        if grammar.is_complete:
+            long_names = [f"--{name}" for table in (grammar.flags, grammar.values, grammar.pairs) for name in table]
+            check_slip(grammar.launcher, "option", spelled.replace("_", "-"), long_names)
         options.unknown.append(word)
         if not equals and _is_value(remaining_words):
             options.unknown[-1] += f" {remaining_words.pop(0)}"

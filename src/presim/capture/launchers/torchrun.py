@@ -25,6 +25,7 @@ GRAMMAR = Grammar(
         r="redirects",
         t="tee",
     ),
+    is_complete=True,
 )
 _ALL = ("gpu", "auto")  # values of --nproc-per-node for every GPU of the node
 

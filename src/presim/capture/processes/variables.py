@@ -21,6 +21,7 @@ FRAMEWORK_DEFAULTS = {
 COMPILE_IN_PROCESS = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 SMALL_MACHINE = 8  # cores; with more, parallel compilation is worth the processes
 _PACKAGE_ROOT = Path(__file__).parents[3]
+_PROGRAMS = Path(__file__).parents[1] / "setup" / "programs"  # nvidia-smi
 
 
 # The variables in which launchers pass a process's place. Those of presim's own launcher are removed.
@@ -46,6 +47,7 @@ def environment(
         "LD_PRELOAD": ":".join(preload),
         "LD_LIBRARY_PATH": ":".join([str(libraries[0].parent), *filter(None, [variables.get("LD_LIBRARY_PATH")])]),
         "PYTHONPATH": ":".join(paths),
+        "PATH": os.pathsep.join([str(_PROGRAMS), variables.get("PATH", os.defpath)]),
         "PRESIM_DEVICE": str(device),
         "PRESIM_LOG_DIR": str(log),
         **launcher_variables,

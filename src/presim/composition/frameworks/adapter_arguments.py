@@ -1,4 +1,4 @@
-"""Options of adapters for the program with Hugging Face's layers, with the names that TRL gives them."""
+"""Options of adapters for the programs with Hugging Face's layers, with the names that TRL gives them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def split_adapters(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             receiver = values_by_option.setdefault(name, [])
             receiver += [value] if separator else []
             continue
-        receiver = launcher_words if word.startswith("--") else receiver
+        receiver = launcher_words if word.startswith("--") or separator else receiver
         receiver.append(word)
     for name, values in values_by_option.items():
         _check_values(name, values)
     return launcher_words, [word for name, values in values_by_option.items() for word in (name, *values)]
 
 
-def check_adapters(adapters: Sequence[str], *, is_sharded: bool) -> None:
-    """Check that options of adapters go together. ``is_sharded``: FSDP2 shards the parameters.
+def check_adapters(adapters: Sequence[str], sharding: str) -> None:
+    """Check that options of adapters go together. ``sharding``: what shards parameters or states; empty: nothing.
 
     Raises:
         InputError: the rank is missing, bitsandbytes' weights would be sharded, or a package is not installed.
@@ -46,10 +46,10 @@ def check_adapters(adapters: Sequence[str], *, is_sharded: bool) -> None:
     if peft_option and _RANK not in adapters:
         raise InputError(f"{peft_option} of --framework-args is of adapters: give their rank, too, as {_RANK} 16")
     uses_bitsandbytes = any(word in (*_SWITCHES, *_OPTIMIZERS[1:]) for word in adapters)
-    if uses_bitsandbytes and is_sharded:
+    if uses_bitsandbytes and sharding:
         raise InputError(
-            "bitsandbytes' weights and optimizers are not sharded by FSDP2; use --dp-style ddp, or leave "
-            "--load_in_4bit, --load_in_8bit and --optim out"
+            f"bitsandbytes' weights and optimizers are not sharded by {sharding}; use --framework hf --dp-style ddp, "
+            "or leave --load_in_4bit, --load_in_8bit and --optim out"
         )
     packages = [*(["peft"] if peft_option else []), *(["bitsandbytes"] if uses_bitsandbytes else [])]
     for package in packages:

@@ -116,7 +116,7 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
         InputError: these are no options, or follow from the plan; adapters need PEFT, or cannot be sharded.
     """
     arguments, adapters = split_adapters(arguments)
-    check_adapters(adapters, is_sharded="distributed_type: FSDP" in files.files["accelerate.yaml"])
+    check_adapters(adapters, "FSDP2" if "distributed_type: FSDP" in files.files["accelerate.yaml"] else "")
     if arguments and not arguments[0].startswith("--"):
         raise InputError(
             "--framework-args takes options of `accelerate launch`, as --fsdp_reshard_after_forward false; got "
@@ -131,11 +131,14 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
 def deepspeed_files(files: Files, arguments: Sequence[str]) -> Files:
     """DeepSpeed's files with further fields of its configuration, or all fields of a JSON file of the user's.
 
-    Sizes of batches in such a file give way to the plan's, and so does what it leaves to be set ("auto").
+    Sizes of batches in such a file give way to the plan's, and so does what it leaves to be set ("auto"). Options of
+    LoRA, as ``--lora_r 16``, are the program's.
 
     Raises:
-        InputError: these are no fields, or follow from the plan.
+        InputError: these are no fields, or follow from the plan; adapters need PEFT, or cannot be sharded.
     """
+    arguments, adapters = split_adapters(arguments)
+    check_adapters(adapters, "DeepSpeed")
     settings = decode_json(files.files[_CONFIG].encode(), dict[str, Any])
     for argument in arguments:
         name, separator, value = argument.partition("=")
@@ -149,7 +152,8 @@ def deepspeed_files(files: Files, arguments: Sequence[str]) -> Files:
                 "--framework-args takes fields of DeepSpeed's configuration, as zero_optimization.stage=2, or a JSON "
                 f"file of them; got {argument!r}"
             )
-    return dataclasses.replace(files, files={**files.files, _CONFIG: json.dumps(settings, indent=1) + "\n"})
+    config_text = json.dumps(settings, indent=1) + "\n"
+    return dataclasses.replace(files, files={**files.files, _CONFIG: config_text}, command=[*files.command, *adapters])
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

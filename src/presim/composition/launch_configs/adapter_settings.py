@@ -1,11 +1,11 @@
-"""LoRA adapters of axolotl, LLaMA-Factory and TRL, as options of the program with Hugging Face's layers."""
+"""LoRA adapters of axolotl, LLaMA-Factory and TRL, as options of the programs with Hugging Face's layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from presim.composition.launch_configs.settings import Settings
-from presim.composition.launch_configs.sharding import EAGER, HF, Sharding
+from presim.composition.launch_configs.sharding import DEEPSPEED, EAGER, HF, Sharding
 from presim.errors import InputError
 
 ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw")
@@ -43,10 +43,15 @@ def adapter_options(settings: Settings, sharding: Sharding) -> tuple[str, ...]:
         return ()
     if kind not in _KINDS:
         raise InputError(f"{settings.origin} has adapters of the kind {kind}; LoRA is composed: {_RUN}")
-    if sharding.framework != HF:
+    if sharding.framework not in (HF, DEEPSPEED):
         raise InputError(
             f"{settings.origin} has adapters under {sharding.framework}, which is not composed: leave it out, {_RUN}, "
             f"or compare {_MEGATRON}"
+        )
+    if bits and sharding.framework == DEEPSPEED:
+        raise InputError(
+            f"{settings.origin} has adapters on weights of {bits} bits under deepspeed, which is not composed: leave "
+            f"one out, or {_RUN}"
         )
     settings.refuse(_REFUSED)
     dropout = settings.value("lora_dropout", "peft_config.lora_dropout")

@@ -21,6 +21,7 @@ _MODELS = {
     ("llama2", "13b"): "llama2-13b", ("llama2", "70b"): "llama2-70b", ("qwen3", "0.6b"): "qwen3-0.6b",
     ("qwen3", "8b"): "qwen3-8b", ("qwen3", "32b"): "qwen3-32b", ("deepseek_v3", "671b"): "deepseek-v3",
     ("qwen3", "30b-a3b"): "qwen3-30b-a3b", ("qwen3", "235b-a22b"): "qwen3-235b-a22b",
+    ("qwen3", "1.7b"): "qwen3-1.7b", ("qwen3", "4b"): "qwen3-4b", ("qwen3", "14b"): "qwen3-14b",
     ("gpt_oss", "20b"): "gpt-oss-20b", ("gpt_oss", "120b"): "gpt-oss-120b",
 }  # fmt: skip
 _SCHEDULES = {

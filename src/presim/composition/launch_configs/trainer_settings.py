@@ -37,6 +37,11 @@ _OTHER_STEPS = (
     "the program as it is"
 )
 _ONLY_ADAM = "only AdamW is composed; run the program under `presim run`"
+_OF_MEGATRON = (  # settings that LLaMA-Factory has for its Megatron backends alone, whatever their value
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"),
+    *("virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "overlap_grad_reduce"),
+    *("overlap_param_gather",),
+)
 _REFUSED = {
     **dict.fromkeys(
         ("beta", "max_prompt_length", "num_generations", "reward_funcs", "max_completion_length", "sft_model_path",
@@ -45,8 +50,7 @@ _REFUSED = {
     **dict.fromkeys(
         ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon", "optim_config.name"), _ONLY_ADAM
     ),
-    "tensor_model_parallel_size": "Megatron trains it: name MODEL, and its plan with --framework megatron",
-    "pipeline_model_parallel_size": "Megatron trains it: name MODEL, and its plan with --framework megatron",
+    **dict.fromkeys(_OF_MEGATRON, "Megatron trains it: name MODEL, and its plan with --framework megatron"),
     "cp_size": "context parallelism is not composed here; run the program under `presim run`",
     "sequence_parallel_size": "context parallelism is not composed here; run the program under `presim run`",
     **dict.fromkeys(("lora_enable", "use_lora", "peft_type"), ADAPTERS),
@@ -61,7 +65,7 @@ _FASTER = {  # changes that make a step faster or smaller than what is composed
     "use_liger_kernel": "Liger's kernels", "enable_liger_kernel": "Liger's kernels", "use_liger": "Liger's kernels",
     "torch_compile": "torch.compile", "use_unsloth": "Unsloth's kernels",
     "neat_packing": "attention within packed samples alone",
-    "padding_free": "attention within packed samples alone",
+    "padding_free": "attention within packed samples alone", "use_v1_kernels": "kernels of use_v1_kernels",
 }  # fmt: skip
 _NO_EFFECT = (
     *("output_dir", "overwrite*", "logging*", "log_*", "report_to", "run_name", "save*", "load_best*", "do_*", "eval*"),
@@ -75,7 +79,7 @@ _NO_EFFECT = (
     *("gradient_checkpointing_kwargs*", "fsdp_config.*", "fsdp_transformer*", "stage", "finetuning_type", "epochs"),
     *("packing*", "chat_template*", "optim_args", "label_names", "past_index", "jit*", "neftune*", "full_determinism"),
     *("ray_*", "nproc_per_node", "nnodes", "master_*", "node_rank", "rdzv*", "max_source*", "max_target*", "wandb*"),
-    *("sample_backend", "max_new_tokens", "model_class", "init_config.*"),
+    *("sample_backend", "max_new_tokens", "peft_config.lora_alpha", "model_class", "init_config.*"),
     *("train_dataset", "text_column", "assistant_only*", "completion_only*", "skip_*", "print_*", "mask_history"),
     *("fp8*", "accelerator_config*", "parallelism_config*", "average_tokens*", "tokenized_path", "media_dir"),
 )  # fmt: skip
@@ -173,7 +177,7 @@ def _step_fields(settings: Settings, micro_batch: int | None, defaults: Defaults
 
 
 def _is_one(settings: Settings, name: str) -> bool:
-    return name.endswith("_size") and settings.number(name) == 1
+    return name.endswith("_size") and name not in _OF_MEGATRON and settings.number(name) == 1
 
 
 def _sharding(settings: Settings, launcher: Sharding | None, model: str, folder: Path) -> Sharding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 import shlex
@@ -23,7 +24,13 @@ from presim.composition.launch_scripts.bash_script import Script
 from presim.composition.launch_scripts.bash_values import MARK
 from presim.composition.launch_scripts.megatron_arguments import Arguments, MegatronLaunch, launch_of
 from presim.composition.launch_scripts.megatron_model import model_config
-from presim.composition.launch_scripts.megatron_plan import bridge_fields, plan_fields, precision_of, unread
+from presim.composition.launch_scripts.megatron_plan import (
+    bridge_fields,
+    growth_note,
+    plan_fields,
+    precision_of,
+    unread,
+)
 from presim.composition.launch_scripts.nemo_arguments import is_nemo, nemo_launch
 from presim.errors import InputError
 from presim.system.files import decode_json, make_folder, read_bytes, read_text, write_file
@@ -42,6 +49,8 @@ _NOT_COMPARED = {  # change no time, or are written in several ways
     "scoring_func", "topk_method", "norm_topk_prob", "routed_scaling_factor", "mlp_only_layers", "decoder_sparse_step",
 }  # fmt: skip
 _MOST_NAMED = 20
+_LENGTHS = ("--train-iters", "--train-samples", "--train-tokens")
+_TRAINERS = re.compile(r"train|tune|sft", re.IGNORECASE)  # in a program's name
 
 
 def read_launch(command: str, model: str | None = None, named_fields: Collection[str] = ()) -> LaunchedPlan:
@@ -114,6 +123,7 @@ def _command_plan(
     if any(word.endswith(".py") for word in words):
         launch = launch_of(words, sizes)
         if launch.arguments.has("--num-layers") or launch.arguments.has("--micro-batch-size"):
+            _check_training(_program(words), launch.arguments, origin)
             return _megatron_plan(words, launch, model, origin)
     plan = plan_of_command(words, folder, origin, model, named_fields)
     if plan is None:
@@ -124,13 +134,24 @@ def _command_plan(
     return plan
 
 
+def _check_training(program: str, arguments: Arguments, origin: str) -> None:
+    """Megatron trains for a number of iterations or samples; its programs that generate text have neither."""
+    if _TRAINERS.search(program) or any(arguments.has(name) for name in _LENGTHS):
+        return
+    raise InputError(
+        f"{origin} launches {program} without {_LENGTHS[0]} or {_LENGTHS[1]}: it does not train, and presim composes "
+        "training; run it under `presim run`, or name another script"
+    )
+
+
 def _megatron_plan(words: list[str], launch: MegatronLaunch, model: str | None, origin: str) -> LaunchedPlan:
     arguments = launch.arguments
     fields = plan_fields(arguments)
     precision, notes = precision_of(arguments)
     overrides = bridge_fields(arguments, fields)
     model = _checked(model, arguments) if model else _model(arguments)
-    notes = [f"Read from {origin}: {_program(words)}.", *notes, *_unread(arguments)]
+    growth_notes = growth_note(arguments, fields)
+    notes = [f"Read from {origin}: {_program(words)}.", *notes, *growth_notes, *_unread(arguments)]
     return LaunchedPlan(model, fields, precision, tuple(overrides), launch.nodes, launch.gpus_per_node, tuple(notes))
 
 
@@ -149,7 +170,10 @@ def _command(command: str) -> tuple[dict[str, str], Path, list[str]]:
 
 
 def _program(words: list[str]) -> str:
-    return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[2]
+    """The file, or the module behind ``-m`` that is no launcher."""
+    modules = [name for option, name in itertools.pairwise(words) if option == "-m" and not name.startswith("torch.")]
+    file = next((word for word in words if word.endswith(".py")), None)
+    return file.rpartition("/")[2] if file else (modules or words)[0]
 
 
 def _unread(arguments: Arguments) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import re
 from typing import Any
 
 from presim.composition.launch_scripts.megatron_arguments import Arguments
@@ -38,10 +39,20 @@ _RENAMED = {
     "--ddp-bucket-size": "ddp.bucket_size",
 }
 _NOT_MODEL = {"--fp8-param-gather": "mixed_precision.fp8_param_gather"}
+_WITHOUT_FUSION = {
+    "--no-rope-fusion": "apply_rope_fusion",
+    "--no-gradient-accumulation-fusion": "gradient_accumulation_fusion",
+    "--no-masked-softmax-fusion": "masked_softmax_fusion",
+    "--no-bias-swiglu-fusion": "bias_activation_fusion",
+    "--no-bias-gelu-fusion": "bias_activation_fusion",
+    "--no-bias-dropout-fusion": "bias_dropout_fusion",
+}
+_GROWING = ("--rampup-batch-size", "--step-batch-size-schedule")
+_SCHEDULE = re.compile(r":(\d+)[\s'\"]*$")  # of --step-batch-size-schedule "0:16 2.4B:320"
 _REFUSED = {
     "--use-megatron-fsdp": "Megatron-FSDP", "--use-torch-fsdp2": "PyTorch's FSDP2 within Megatron",
     "--optimizer-cpu-offload": "an optimizer on the CPU", "--cpu-offloading-num-layers": "offloaded activations",
-    "--context-parallel-sizes": "hierarchical context parallelism", "--rampup-batch-size": "a growing batch",
+    "--context-parallel-sizes": "hierarchical context parallelism",
     "--hierarchical-context-parallel-sizes": "hierarchical context parallelism",
     "--fine-grained-activation-offloading": "offloaded activations", "--load-quantized": "quantised weights",
     "--vision-model-type": "a vision encoder", "--language-model-type": "a vision encoder",
@@ -74,7 +85,7 @@ _NO_EFFECT = (  # data, logs, checkpoints, learning rates, seeds and values that
     *("--moe-layer-freq", "--rope-scaling*", "--use-rope-scaling", "--auto-detect*", "--enable-experimental"),
     *("--num-query-groups", "--num-experts", "--moe-per-layer-logging", "--start-weight*", "--end-weight*"),
     *("--attention-softmax-in-fp32", "--disable-bf16-reduced*", "--accumulate-allreduce-grads-in-fp32"),
-    *("--te-rng-tracker"),
+    *("--te-rng-tracker", "--DDP-impl"),
 )
 _ALIKE = 0.9
 
@@ -99,6 +110,8 @@ def plan_fields(arguments: Arguments) -> dict[str, Any]:
     for name, field in _DEGREES.items():
         if (number := arguments.number(name)) is not None:
             fields[field] = number
+    if "global_batch" not in fields and (schedule := _SCHEDULE.search(" ".join(arguments.words(_GROWING[1])))):
+        fields["global_batch"] = int(schedule[1])
     has_sequence = arguments.has("--sequence-parallel")
     fields["sequence_parallel"] = has_sequence and fields.get("tensor", 1) > 1
     fields["data_style"] = "zero1" if arguments.has("--use-distributed-optimizer") else "ddp"
@@ -110,6 +123,16 @@ def plan_fields(arguments: Arguments) -> dict[str, Any]:
     if (virtual := _virtual(arguments, fields.get("pipeline", 1))) > 1:
         fields["virtual"] = virtual
     return fields
+
+
+def growth_note(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
+    """A sentence where the batch grows during the run."""
+    if not any(arguments.has(name) for name in _GROWING):
+        return []
+    arguments.taken |= set(_GROWING)
+    samples = fields.get("global_batch")
+    size_text = f", {samples:,} samples," if samples else ""
+    return [f"The launch's batch grows during the run: its last size{size_text} is composed."]
 
 
 def _virtual(arguments: Arguments, pipeline: int) -> int:
@@ -172,10 +195,9 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
         settings.append("model.cross_entropy_loss_fusion=false")
     elif not arguments.text("--cross-entropy-fusion-impl"):
         settings.append("model.cross_entropy_fusion_impl=native")
-    if arguments.has("--no-rope-fusion"):
-        settings.append("model.apply_rope_fusion=false")
-    if arguments.has("--no-gradient-accumulation-fusion"):
-        settings.append("model.gradient_accumulation_fusion=false")
+    settings += [f"model.{field}=false" for name, field in _WITHOUT_FUSION.items() if arguments.has(name)]
+    if arguments.has("--calculate-per-token-loss"):  # gradients are divided after they are summed
+        settings += ["model.calculate_per_token_loss=true", "ddp.average_in_collective=false"]
     if fields["sequence_parallel"]:
         settings.append(f"model.tp_comm_overlap={str(arguments.has('--tp-comm-overlap')).lower()}")
     reduces_in_fp32 = str(not arguments.has("--grad-reduce-in-bf16")).lower()

@@ -84,6 +84,7 @@ class Profile:
     syncs: list[Event]  # of streams and hosts, where the profiler recorded them
     operators: dict[int, Event]  # by External id
     updates: list[Event]  # of the optimizer
+    remarks: tuple[str, ...] = ()  # sentences about what of the file is not replayed
 
 
 def read(path: Path) -> Profile:

@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.hardware import Cluster, catalogue, choose_cluster
-from presim.sources.kineto.entries import Entry, ProfiledSteps, rebuild_entries
-from presim.sources.kineto.events import RECURRING, WHOLE, Profile, is_profile, read
-from presim.sources.kineto.profile_steps import Window, choose_window
+from presim.sources.kineto.entries import Entry, rebuild_entries
+from presim.sources.kineto.events import Profile, is_profile, read
+from presim.sources.kineto.profile_notes import REPEATED, ProfiledRank, profile_notes, steps_of
+from presim.sources.kineto.profile_steps import choose_window
 from presim.sources.kineto.profiled_collectives import Groups
 from presim.sources.source import SourceRequest
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
-from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
+from presim.trace.schema import COLUMNS, Kind, Manifest, Measured, Trace
 from presim.trace.signatures import Collective, Signature
-
-REPEATED = 3  # repetitions of a single step, so that work overlapping the next step is counted
-_CUT = 0.02  # share of the step; larger unexplained pauses are reported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Kineto:
     paths: Sequence[Path]
     request: SourceRequest
     name: str = "kineto"
-    reader: Callable[[Path], Profile] = read
+    reader: Callable[[Path], Profile | Sequence[Profile]] = read  # several: of the ranks in one file
 
     def job(self) -> Job:
         """The steps of all ranks; their work is priced by the measured times.
@@ -41,7 +39,7 @@ class Kineto:
         Raises:
             InputError: a file cannot be used, or files do not belong together.
         """
-        profiles = _by_rank([self.reader(path) for path in self.paths])
+        profiles = _by_rank([profile for path in self.paths for profile in _profiles(self.reader(path))])
         first = profiles[min(profiles)]
         world_size = _world_size(profiles)
         stands_for = {rank: _stands_for(profile) for rank, profile in sorted(profiles.items())}
@@ -51,12 +49,12 @@ class Kineto:
         _check_complete(missing, world_size, self.request.missing)
         cluster = _recorded_on(first, world_size, self.request)
         numbers: tuple[int, ...] | None = None if self.request.step is None else (self.request.step,)
-        ranks: list[_Rank] = []
+        ranks: list[ProfiledRank] = []
         for rank, profile in sorted(profiles.items()):
             window = choose_window(profile, numbers)
             numbers = window.numbers  # the others' are those of the first
             groups = Groups(profile, rank, world_size)
-            ranks.append(_Rank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
+            ranks.append(ProfiledRank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
         _share_collectives(ranks)
         if not self.request.keeps_pauses:
             for entry in (entry for profiled_rank in ranks for entry in profiled_rank.steps.entries):
@@ -66,7 +64,7 @@ class Kineto:
             traces,
             {rank: ranks for rank, ranks in stands_for.items() if ranks},
             RankCoverage(),
-            tuple(_notes(ranks, missing)),
+            (*profile_notes(ranks, missing, self.name), *first.remarks),
         )
 
 
@@ -78,13 +76,8 @@ def open_kineto(paths: Sequence[Path], request: SourceRequest) -> Kineto | None:
     return Kineto(tuple(files), request) if files and all(map(is_profile, files)) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rank:
-    rank: int
-    profile: Profile
-    window: Window
-    steps: ProfiledSteps
-    groups: tuple[Group, ...]
+def _profiles(read_profiles: Profile | Sequence[Profile]) -> Sequence[Profile]:
+    return (read_profiles,) if isinstance(read_profiles, Profile) else read_profiles
 
 
 def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
@@ -154,7 +147,7 @@ def _recorded_on(profile: Profile, world_size: int, request: SourceRequest) -> C
     )  # fmt: skip
 
 
-def _share_collectives(ranks: Sequence[_Rank]) -> None:
+def _share_collectives(ranks: Sequence[ProfiledRank]) -> None:
     """Set each collective's duration to that of the last rank to arrive; kernels of other ranks include waiting."""
     met: dict[tuple[object, ...], list[Entry]] = {}
     for profiled_rank in ranks:
@@ -182,7 +175,7 @@ def _message_ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> t
     return (rank, other) if signature.kind == "send" else (other, rank)
 
 
-def _trace(profiled_rank: _Rank, cluster: Cluster) -> Trace:
+def _trace(profiled_rank: ProfiledRank, cluster: Cluster) -> Trace:
     rows = _Rows()
     turns = REPEATED if len(profiled_rank.window.numbers) == 1 else 1
     for turn in range(turns):
@@ -195,7 +188,7 @@ def _trace(profiled_rank: _Rank, cluster: Cluster) -> Trace:
         fabric=cluster.fabric.id,
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
-        source=f"{profiled_rank.profile.path.name}, {_steps_of(profiled_rank.window)}",
+        source=f"{profiled_rank.profile.path.name}, {steps_of(profiled_rank.window)}",
         step_ns=profiled_rank.window.measured_ns,
     )
     manifest = Manifest(
@@ -244,55 +237,3 @@ class _Rows:
             "host_ns": host_ns, "object": object_, "value": value, "site": -1,
         }  # fmt: skip
         self._rows.append(tuple(int(fields[name]) for name in COLUMNS))
-
-
-def _steps_of(window: Window) -> str:
-    first, last = window.numbers[0], window.numbers[-1]
-    return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
-def _notes(ranks: Sequence[_Rank], missing: Sequence[int]) -> list[str]:
-    first = ranks[0]
-    measured = first.window.measured_ns
-    once = len(first.window.numbers) > 1
-    notes = [
-        f"Imported from {_steps_of(first.window)} of {first.profile.path.name}: a step took {measured / 1e6:.3f} ms on "
-        f"rank {first.rank}{' in the median' if once else ''}."
-        + ("" if once else f" It is repeated {REPEATED} times, so that work overlapping the next step counts."),
-        "Profiles contain no allocations: memory is not predicted.",
-    ]
-    if any(step.name == RECURRING for step in first.profile.steps.values()):
-        notes.append(
-            f"{first.profile.path.name} marks no steps (prof.step() was not called): a step is what is launched again "
-            "and again."
-        )
-    if any(step.name == WHOLE for step in first.profile.steps.values()):
-        notes.append(
-            f"{first.profile.path.name} marks no steps (prof.step() was not called): all of it counts as one step."
-        )
-    if missing:
-        notes.append(
-            f"{len(missing)} ranks have no profile and are assumed to behave like the profiled ones; collectives take "
-            "as long as on the profiled ranks, including waits."
-        )
-    unexplained = sum(profiled_rank.steps.unexplained_ns for profiled_rank in ranks) / len(ranks)
-    if unexplained > _CUT * measured:
-        notes.append(
-            f"Pauses of {unexplained / measured:.0%} of the step before kernels have no explanation by a launch, "
-            "stream or event in the profile; they are kept unchanged."
-        )
-    if inferred := sum(profiled_rank.steps.inferred for profiled_rank in ranks):
-        notes.append(
-            f"{inferred} waits between streams were inferred from kernel times; waits without a delay are "
-            "unknown (profile with enable_cuda_sync_events=True to have them all)."
-        )
-    if nameless := sum(profiled_rank.steps.nameless for profiled_rank in ranks):
-        notes.append(f"{nameless} NCCL kernels have no sizes in the profile: they keep the measured time.")
-    if not any(operator.args.get("Input Dims") for operator in first.profile.operators.values()) and not any(
-        "presim signature" in event.args for event in first.profile.work[:50]
-    ):
-        notes.append(
-            "The profile has no shapes (record_shapes=True): on another GPU kernels are priced by datasheet rates, ± "
-            "50 %."
-        )
-    return notes

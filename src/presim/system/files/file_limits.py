@@ -15,6 +15,7 @@ MOST_TOML_BYTES = 16 << 20  # fitted clusters have up to 0.5 MB; tomllib reads a
 MOST_YAML_BYTES = 256 << 10  # PyYAML reads about 0.1 MB/s
 MOST_VALUES = 1_000_000  # of a TOML or YAML document, with YAML's aliases expanded
 MOST_FIELD_CHARACTERS = 1 << 20  # of one cell of a CSV file
+PYTHON_ADVICE = "; use sys."  # where CPython's sentence on long integers goes on about its own settings
 MOST_CELLS = 2_000_000_000  # of a Parquet file; a rank's step of a million entries has 3e7
 _SHOWN = 200  # characters of a name or value in a sentence
 

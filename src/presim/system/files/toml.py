@@ -6,7 +6,7 @@ import re
 import tomllib
 from typing import Any
 
-from presim.system.files.file_limits import MOST_DEPTH, MOST_TOML_BYTES, FormatError, check_values
+from presim.system.files.file_limits import MOST_DEPTH, MOST_TOML_BYTES, PYTHON_ADVICE, FormatError, check_values
 
 # Strings and comments, in which brackets and dots mean nothing; then what nests.
 _TOKENS = re.compile(
@@ -27,7 +27,7 @@ def decode_toml(text: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a ValueError: also an integer of more than 4,300 digits
-        raise FormatError(str(error).partition("\n")[0]) from error
+        raise FormatError(str(error).partition("\n")[0].partition(PYTHON_ADVICE)[0]) from error
     check_values(tables)
     return tables
 

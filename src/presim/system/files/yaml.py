@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from presim.errors import InputError
-from presim.system.files.file_limits import MOST_DEPTH, MOST_YAML_BYTES, FormatError, check_values
+from presim.system.files.file_limits import MOST_DEPTH, MOST_YAML_BYTES, PYTHON_ADVICE, FormatError, check_values
 
 
 def decode_yaml(text: str) -> Any:
@@ -31,6 +31,6 @@ def decode_yaml(text: str) -> Any:
                 raise FormatError(f"more than {MOST_DEPTH} levels (at line {line})")
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise FormatError(str(error).replace("\n", " ")) from error
+        raise FormatError(str(error).replace("\n", " ").partition(PYTHON_ADVICE)[0]) from error
     check_values(document)
     return document

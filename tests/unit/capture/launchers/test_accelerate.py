@@ -133,3 +133,9 @@ def test_unknown_keys_are_named(config: Path) -> None:
     config.write_text(CONFIG + "frobnicate: 3\n")
     (note,) = read_accelerate(["--config_file", str(config), "train.py"]).notes
     assert note == f"presim ignored unknown settings in {config}: frobnicate."
+
+
+def test_a_slip_of_a_key_is_refused(config: Path) -> None:
+    config.write_text(CONFIG + "mixed_precison: bf16\n")
+    with pytest.raises(InputError, match=r"has no setting mixed_precison; did you mean mixed_precision\?"):
+        read_accelerate(["--config_file", str(config), "train.py"])

@@ -137,6 +137,23 @@ def test_unknown_options_are_named(command: str, ignored: str) -> None:
     assert program(launch) == "train.py"
 
 
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "accelerate launch --num_procesess 8 train.py",
+            "accelerate launch has no option --num-procesess; did you mean",
+        ),
+        ("accelerate launch --fsdp-verson=2 train.py", "option --fsdp-verson; did you mean --fsdp-version?"),
+        ("torchrun --nproc-per-nod0 8 train.py", "torchrun has no option --nproc-per-nod0; did you mean"),
+    ],
+)
+def test_a_slip_of_an_option_is_refused(command: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(command)
+    assert sentence in str(caught.value)
+
+
 WORKER = Worker(rank=13, world_size=32, per_node=8, port=29400)
 
 

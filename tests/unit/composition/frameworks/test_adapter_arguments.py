@@ -43,9 +43,17 @@ def test_what_no_adapter_has_is_refused(words: str, sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
+def test_fields_of_deepspeed_s_configuration_stay_with_it() -> None:
+    words = ["zero_optimization.stage=2", "--lora_target_modules", "q_proj", "steps_per_print=3", "--lora_r", "16"]
+    fields, adapters = split_adapters(words)
+    assert fields == ["zero_optimization.stage=2", "steps_per_print=3"]
+    assert adapters == ["--lora_target_modules", "q_proj", "--lora_r", "16"]
+
+
 def test_options_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InputError, match="give their rank, too"):
-        check_adapters(["--load_in_4bit"], is_sharded=False)
+        check_adapters(["--load_in_4bit"], "")
     for words in (["--lora_r", "8", "--load_in_8bit"], ["--optim", "paged_adamw_8bit"]):
-        with pytest.raises(InputError, match="not sharded by FSDP2"):
-            check_adapters(words, is_sharded=True)
+        for sharding in ("FSDP2", "DeepSpeed"):
+            with pytest.raises(InputError, match=f"not sharded by {sharding}"):
+                check_adapters(words, sharding)

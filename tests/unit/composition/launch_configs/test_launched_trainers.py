@@ -41,6 +41,13 @@ learning_rate: 2e-5
 wandb_project:
 %s
 """
+_LLAMA_FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
+stage: sft
+finetuning_type: full
+cutoff_len: 2048
+bf16: true
+%s
+"""
 _BATCHES = "train: {micro_batch_size: 1, global_batch_size: 8}\n"
 _TORCHTITAN = """[job]
 description = "own"
@@ -163,6 +170,19 @@ def test_axolotl(tmp_path: Path) -> None:
     assert any("left out: some_knob." in note for note in launched.notes)
 
 
+@pytest.mark.parametrize(
+    ("model_id", "name"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen2.5-0.5B", "qwen2.5-0.5b"),
+    ],
+)
+def test_hub_ids_are_named_models(tmp_path: Path, model_id: str, name: str) -> None:
+    text = _AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", model_id) % ""
+    assert read_launch(_file(tmp_path, "a.yml", text)).model == name
+
+
 def test_axolotl_without_shards_has_weights_in_bf16(tmp_path: Path) -> None:
     launched = read_launch(_file(tmp_path, "a.yml", _AXOLOTL % ""))
     assert (launched.framework, launched.precision, launched.fields["data_style"]) == ("eager", None, "ddp")
@@ -208,6 +228,16 @@ def test_llama_factory_and_trl_with_adapters(tmp_path: Path) -> None:
     )
     words = "trl sft --model_name_or_path meta-llama/Meta-Llama-3-8B --dataset_name x --use_peft --load_in_4bit"
     assert " ".join(read_launch(words).overrides) == "--lora_r 16 --load_in_4bit"
+
+
+def test_adapters_under_deepspeed(tmp_path: Path) -> None:
+    _file(tmp_path, "z3.json", json.dumps({**_DEEPSPEED, "zero_optimization": {"stage": 3}}))
+    text = _LLAMA_FACTORY.replace("full", "lora") % "lora_rank: 8\ndeepspeed: z3.json"
+    launched = read_launch(_file(tmp_path, "f.yaml", text))
+    assert (launched.framework, launched.fields["data_style"]) == ("deepspeed", "fsdp2")
+    assert launched.overrides[-4:] == ("--lora_r", "8", "--lora_target_modules", "all-linear")
+    with pytest.raises(InputError, match="has adapters on weights of 4 bits under deepspeed"):
+        read_launch(_file(tmp_path, "g.yaml", f"{text}quantization_bit: 4\n"))
 
 
 def test_torchtitan_with_a_pipeline(tmp_path: Path) -> None:
@@ -300,6 +330,8 @@ def test_torchtitan_s_configuration_in_python(tmp_path: Path) -> None:
             "cp_comm_type x",
         ),
         ("x.yaml", "- 3\n", "it has no settings"),
+        ("x.yaml", _LLAMA_FACTORY % "tensor_model_parallel_size: 1", "size: 1: Megatron trains it"),
+        ("x.yaml", _LLAMA_FACTORY % "overlap_grad_reduce: true", "overlap_grad_reduce: true: Megatron trains it"),
         ("x.json", '{"zero_optimization": {"offload_param": {"device": "cpu"}}}', "parameters in host memory"),
         ("x.json", '{"zero_optimization": {"stage": 1}, "optimizer": {"type": "Lamb"}}', "Lamb"),
         ("r.py", "import megatron.bridge\n", "a recipe in Python of Megatron-Bridge"),

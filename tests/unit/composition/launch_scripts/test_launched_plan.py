@@ -81,6 +81,9 @@ def test_a_launch_with_latent_attention_and_experts(tmp_path: Path) -> None:
         ("", "model.cuda_graph_impl=none"),
         (" --fp8-format hybrid", "mixed_precision.fp8_param_gather=false"),
         (" --no-rope-fusion", "model.apply_rope_fusion=false"),
+        (" --no-masked-softmax-fusion", "model.masked_softmax_fusion=false"),
+        (" --no-bias-swiglu-fusion", "model.bias_activation_fusion=false"),
+        (" --calculate-per-token-loss", "ddp.average_in_collective=false"),
     ],
 )
 def test_options_are_fields_of_bridge(tmp_path: Path, arguments: str, field: str) -> None:
@@ -120,6 +123,43 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, arguments: str, without: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         _read(tmp_path, arguments, without=without)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "samples"),
+    [
+        (" --rampup-batch-size 16 16 1000000", 64),
+        (' --step-batch-size-schedule "0:16 2.4B:320 12B:1536"', 1536),
+    ],
+)
+def test_of_a_growing_batch_the_last_size_is_composed(tmp_path: Path, arguments: str, samples: int) -> None:
+    options = _DENSE if samples == 64 else _DENSE.replace("--global-batch-size 64", "")
+    (tmp_path / "run.sh").write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {options}{arguments}\n")
+    launched = read_launch(f"{tmp_path}/run.sh")
+    assert launched.fields["global_batch"] == samples
+    assert (
+        f"The launch's batch grows during the run: its last size, {samples:,} samples, is composed." in launched.notes
+    )
+
+
+def test_programs_of_megatron_that_do_not_train_are_refused(tmp_path: Path) -> None:
+    options = (
+        "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 400 --bf16"
+    )
+    script = f"torchrun --nproc_per_node 8 tools/%s --vocab-size 50000 {options} %s\n"
+    (tmp_path / "run.sh").write_text(script % ("generate_samples_gpt.py", "--out-seq-length 20"))
+    with pytest.raises(
+        InputError, match=r"^run.sh launches generate_samples_gpt.py without --train-iters or --train-sa"
+    ):
+        read_launch(f"{tmp_path}/run.sh")
+    (tmp_path / "run.sh").write_text(script % ("main.py", "--train-iters 20"))
+    assert read_launch(f"{tmp_path}/run.sh").fields["micro_batch"] == 400
+
+
+def test_a_module_that_is_no_trainer_of_presim_s_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node=8 -m scripts.base_train -- --depth=24\n")
+    with pytest.raises(InputError, match=r"^run.sh launches scripts.base_train, whose arguments are of no trainer"):
+        read_launch(f"{tmp_path}/run.sh")
 
 
 def test_dropout_is_the_launch_s_or_megatron_s_own(tmp_path: Path) -> None:

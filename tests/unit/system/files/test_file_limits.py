@@ -35,6 +35,7 @@ from presim.system.files import (
 )
 
 _BEYOND = f"is beyond {2**63 - 1}"
+_LONG = "Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits"
 REFUSED = (  # reader, text, message
     (decode_json, "[" * 20_000, "line 1, byte 100 is nested deeper than 100 levels"),
     (decode_json, '{"a":' * 101 + "1" + "}" * 101, "line 1, byte 500 is nested deeper than 100 levels"),
@@ -46,6 +47,8 @@ REFUSED = (  # reader, text, message
     (decode_toml, "a = " + "[" * 20_000, "more than 100 levels (at line 1)"),
     (decode_toml, "\n" + ".".join("k" * 50_000) + " = 1", "a key of more than 100 parts (at line 2)"),
     (decode_toml, "size = " + "8" * 400, "size is a number beyond 9,223,372,036,854,775,807"),
+    (decode_toml, "size = " + "8" * 5000, _LONG),
+    (decode_yaml, "n: " + "4" * 5000, _LONG),
     (decode_toml, "rate = nan", "rate is nan, which is no quantity"),
     (decode_toml, "at = [1, -inf]", "at is -inf, which is no quantity"),
     (decode_yaml, "a: " + "[" * 20_000, "more than 100 levels (at line 1)"),

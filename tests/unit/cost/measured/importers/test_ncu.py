@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from presim.cost.measured.importers import ncu
 from presim.cost.measured.importers.find import import_tables, reader_of
 from presim.cost.measured.measured_estimator import MeasuredEstimator
@@ -40,6 +42,50 @@ def test_launches_of_one_kernel_and_size_are_one_row(tmp_path: Path) -> None:
 def test_units_and_separators_of_thousands_are_read(tmp_path: Path) -> None:
     (row,) = Intake().take(ncu.read(table(tmp_path, launch(duration="12,345"), unit="nsecond"))).accepted
     assert row.duration_ns == 12_345.0
+
+
+@pytest.mark.parametrize(
+    ("duration", "unit", "duration_ns"),
+    [
+        ("117.344", "ns", 117_344.0),  # a locale with points between thousands
+        ("117.344", "us", 117_344.0),
+        ("28,45", "us", 28_450.0),
+        ("1.028,45", "us", 1_028_450.0),
+        ("1,028.45", "us", 1_028_450.0),
+        ("4.0e-05", "second", 40_000.0),
+    ],
+)
+def test_numbers_of_the_user_s_locale(tmp_path: Path, duration: str, unit: str, duration_ns: float) -> None:
+    (row,) = Intake().take(ncu.read(table(tmp_path, launch(duration=duration), unit=unit))).accepted
+    assert row.duration_ns == pytest.approx(duration_ns)
+
+
+def test_a_table_of_metrics_within_what_the_program_printed(tmp_path: Path) -> None:
+    """As ``ncu --csv`` prints it to a console: a row for each launch and metric."""
+    place = '"1","python","_Z4spinPf","1","7","(256, 1, 1)","(64, 2, 1)","0","9.0"'
+    write_lines(
+        tmp_path / "log.csv",
+        "step 1, loss 3.4",
+        "==PROF== Connected to process 1",
+        '"ID","Process ID","Process Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
+        '"Section Name","Metric Name","Metric Unit","Metric Value"',
+        f'"0",{place},"SpeedOfLight","Duration","us","12.50"',
+        f'"0",{place},"Command line","dram__bytes.sum","byte","1,024"',
+        f'"0",{place},"Command line","device__attribute_display_name","","{H100}"',
+        f'"1",{place},"Command line","gpu__time_duration.sum","ns","14,500"',
+        f'"1",{place},"Command line","device__attribute_display_name","","{H100}"',
+        f'"2",{place},"Command line","device__attribute_display_name","","{H100}"',
+        f'"3",{place},"Command line","gpu__time_duration.sum","ns","14,500"',
+        "==PROF== Disconnected from process 1",
+    )
+    assert reader_of(tmp_path / "log.csv") == ("ncu", ncu)
+    intake = Intake().take(ncu.read(tmp_path / "log.csv"))
+    (row,) = intake.accepted
+    assert (row.duration_ns, row.samples) == (13_500.0, 2)
+    assert intake.rejected == {
+        "a launch without its duration: profile with --metrics gpu__time_duration.sum": 1,
+        f"a launch without its GPU's name: profile with --metrics {METRICS}": 1,
+    }
 
 
 def test_what_cannot_be_used_is_counted_by_reason(tmp_path: Path) -> None:
