@@ -22,11 +22,13 @@ from presim.serving.steps.profile_run import activation_bytes
 from presim.units import GIB
 
 # Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces ("non-torch" in vLLM's logs). One
-# H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB in 0.11 and 2.06 to 2.17 in 0.19, for
-# two and four GPUs (llm-d's profiles and accuracy report). Other GPUs have no NVLS: a round value, uncertain.
+# H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB for two GPUs in 0.11, and 2.06 to
+# 2.17 in 0.19, for two and four (llm-d's profiles and accuracy report). The larger value has NCCL's buffers for NVLink
+# SHARP. Former NCCL made them only for more than two GPUs (`gpuCount <= 2` in its src/transport/nvls.cc), the one of
+# 0.19 from two on. Other GPUs have no NVLS: a round value, uncertain.
 _BESIDE_ALONE = int(0.25 * GIB)
-_BESIDE_GROUP, _BESIDE_OLDER_GROUP, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
-_LARGER_GROUP = (0, 17)  # version from which the larger value is taken: those between the logs are not measured
+_BESIDE_GROUP, _BESIDE_PAIR, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
+_SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 _GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
 _GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
@@ -188,8 +190,8 @@ def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
         return _BESIDE_ALONE
     if plan.kernels != "vllm" or gpu.architecture not in ("hopper", "blackwell"):
         return _BESIDE_OTHER_GROUP
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _LARGER_GROUP
-    return _BESIDE_OLDER_GROUP if is_older else _BESIDE_GROUP
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _SHARP_FOR_PAIRS
+    return _BESIDE_PAIR if is_older and plan.tp * plan.dp == 2 else _BESIDE_GROUP
 
 
 def _graph_bytes(plan: ServingPlan) -> int:
