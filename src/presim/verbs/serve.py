@@ -84,7 +84,7 @@ def deployment_of(
     On a described network, the engine's cluster has the GPUs of all engines, so that they share its links.
 
     Raises:
-        InputError: an option cannot be used, the model does not fit, or vLLM does not send its cache between the engines.
+        InputError: an option cannot be used, the model does not fit, or vLLM sends no cache between these engines.
     """
     described = choose_cluster(**cluster_options, world_size=1)  # type: ignore[arg-type]
     config, name = config_of(model)

@@ -68,17 +68,17 @@ def exchange(prefill: PricedEngine, decode: PricedEngine) -> bool:
 def refusal(prefill: PricedEngine, decode: PricedEngine) -> str | None:
     """Why vLLM's NIXL connector does not start between two engines, and what to do; None if it does.
 
-    It takes no pipeline stages on the side that decodes (https://github.com/vllm-project/vllm/issues/52913; stages that
-    only prefill are of another connector, pull request 45880), and recurrent layers only with equal tensor parallelism.
-    It asks that both have the same attention backend, which the engine chooses by the GPU's architecture: one for all
-    before Blackwell, where keys and values are plain and in 16 bits.
+    It takes no pipeline stages where an engine decodes (vLLM 0.33, nixl/base_worker.py; stages that only prefill are of
+    NixlPushConnector, which presim does not start), and recurrent layers only with equal tensor parallelism. It asks
+    that both have the same attention backend, which the engine chooses by the GPU's architecture: one for all before
+    Blackwell, where keys and values are plain and in 16 bits.
     https://docs.vllm.ai/en/stable/features/nixl_connector_compatibility/
     """
     stages = max(prefill.plan.pp, decode.plan.pp)
     if stages > 1:
         return (
-            f"vLLM's NIXL connector takes no pipeline stages, and these engines have {stages}: leave out --pp and raise "
-            "--tp, or let the engines prefill themselves, without --prefill-replicas"
+            f"vLLM's NIXL connector takes no pipeline stages, and these engines have {stages}: leave out --pp and "
+            "raise --tp, or let the engines prefill themselves, without --prefill-replicas"
         )
     plan, model = decode.plan, decode.model
     if model.recurrent and prefill.plan.tp != plan.tp:
@@ -89,10 +89,10 @@ def refusal(prefill: PricedEngine, decode: PricedEngine) -> str | None:
     names = {engine.cluster.gpu.architecture for engine in (prefill, decode)}
     has_sinks = plan.of_experts == "mxfp4"  # gpt-oss, whose attention has another backend before Hopper
     is_plain = plan.cache == "bf16" and model.latent is None and not has_sinks
-    if len(names) == 1 or plan.decides == "vllm" and is_plain and names <= {*_FLASH_ATTENTION}:
+    if len(names) == 1 or (plan.decides == "vllm" and is_plain and names <= {*_FLASH_ATTENTION}):
         return None
     return (
         f"vLLM's NIXL connector asks for the same attention kernels on both sides, and vLLM chooses others on "
-        f"{prefill.cluster.gpu.name} than on {decode.cluster.gpu.name} for {model.name} with a KV cache in {plan.cache}; "
-        "choose GPUs of one architecture"
+        f"{prefill.cluster.gpu.name} than on {decode.cluster.gpu.name} for {model.name} with a KV cache in "
+        f"{plan.cache}; choose GPUs of one architecture"
     )

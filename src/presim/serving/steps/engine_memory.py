@@ -224,7 +224,13 @@ def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     """
     if plan.offload is None:
         return Tiers()
-    room = plan.offload
+    room, node = plan.offload, cluster.node
+    of_node_gib = room.host_gib * min(node.gpus / plan.gpus, 1.0)  # an engine may span nodes
+    if of_node_gib * GIB > node.host_memory_bytes:
+        raise InputError(
+            f"{of_node_gib:,.0f} GiB of KV blocks in a node's memory exceed the "
+            f"{node.host_memory_bytes / GIB:,.0f} GiB that {node.name} has; use less of --kv-host"
+        )
     block_bytes = memory.block * plan.tp * plan.pp
     host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
     if max(host, disk) > _MOST_BLOCKS:

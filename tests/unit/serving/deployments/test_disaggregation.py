@@ -97,7 +97,10 @@ def test_money_and_power_are_those_of_both_kinds() -> None:
     ("words", "reason"),
     [
         (["llama3-8b", "--gpu", "h100-sxm", "--pp", "2"], "takes no pipeline stages, and these engines have 2"),
-        (["llama3-8b", "--gpu", "h100-sxm", "--prefill-gpu", "b200"], "vLLM chooses others on NVIDIA B200 than on NVIDIA H100"),
+        (
+            ["llama3-8b", "--gpu", "h100-sxm", "--prefill-gpu", "b200"],
+            "others on NVIDIA B200 than on NVIDIA H100",
+        ),
         (["qwen3-next-80b-a3b", "--gpu", "h200", "--tp", "4", "--prefill-tp", "2"], "from tp 2 to tp 4"),
     ],
 )
