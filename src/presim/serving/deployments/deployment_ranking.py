@@ -27,6 +27,9 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_deployment_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
 _MOST_SIMULATED = 40  # plans of a kind
+# A plan that misses the SLO by this factor in a short run at the load of the best is not simulated in full. A short run
+# has fewer requests for a percentile, and no queue that has grown for long: it misses by less, or by chance.
+_GLANCED, _CLEAR_MISS = 150, 1.5
 _ANY = Demand()
 _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
@@ -192,6 +195,10 @@ def outcome_of(
         return STEADY * queue_rates[0]
 
     try:
+        if load.slo.bounds and least:
+            glance = trial(deployment, load, least, stay_s, fewest=_GLANCED)
+            if glance.excess > _CLEAR_MISS:
+                return RankedDeployment(point, "fewer", glance, load.output)
         if load.slo.bounds:
             result = _within(run, lowest if starts_idle else guess, lowest, least, grows_from)
         elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows

@@ -31,7 +31,7 @@ _BESIDE_GROUP, _BESIDE_PAIR, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GI
 _SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 _GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
-_GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
 _MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
 
 
@@ -210,7 +210,7 @@ def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     """
     if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
         return 0
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _GRAPHS_COUNTED
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < GRAPHS_COUNTED
     return gpu.context_bytes + (graphs if is_older else 0)
 
 
