@@ -94,8 +94,8 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
     ranks = space.dps if model.experts else (1,)
     prices = _SharedPrices()
     degrees = (space.engines, space.gpus, space.tps, space.pps, ranks)
-    kept = (space.weights, space.caches, space.budgets, space.offloads)
-    for release, gpu, tp, pp, dp, weights, cache, budget, offload in itertools.product(*degrees, *kept):
+    types_and_limits = (space.weights, space.caches, space.budgets, space.offloads)
+    for release, gpu, tp, pp, dp, weights, cache, budget, offload in itertools.product(*degrees, *types_and_limits):
         gpus = tp * pp * dp
         if gpus > space.most_gpus or (sizes is not None and gpus not in sizes) or (dp > 1 and pp > 1):
             continue

@@ -83,8 +83,8 @@ def _connectors(host_gib: float) -> dict[str, Any]:
         return dict(_CONNECTOR)
     extra = {"cpu_bytes_to_use": int(host_gib * GIB)}
     host = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
-    together = {"connectors": [_CONNECTOR, host]}
-    return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": together}
+    connectors = {"connectors": [_CONNECTOR, host]}
+    return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": connectors}
 
 
 def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:
