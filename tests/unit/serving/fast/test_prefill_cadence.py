@@ -67,4 +67,4 @@ def test_a_queue_ends_the_wait() -> None:
 def test_data_parallel_ranks_and_sglang_are_refused() -> None:
     for fields in ({"dp": 2, "ep": True}, {"kernels": "sglang"}):
         with pytest.raises(InputError, match="without data-parallel ranks"):
-            ServingPlan(prefill_schedule_interval=2, **fields).check(find("qwen3-30b-a3b"))  # type: ignore[arg-type]
+            ServingPlan(prefill_schedule_interval=2, **fields).check(find("qwen3-30b-a3b"))
