@@ -80,6 +80,12 @@ class Outputs:
     help="KV types to try; default: the checkpoint's.",
 )
 @click.option(
+    "--kv-host",
+    multiple=True,
+    type=number(quantities.GIB),
+    help="GiB of host memory of an engine for cached KV blocks, to try; 0: none.",
+)
+@click.option(
     "--speculative", type=click.Choice(("mtp", "ngram")), help="Speculative decoding by vLLM without another model."
 )
 @click.option("--draft-tokens", type=number(quantities.DRAFT_TOKENS), default=1, show_default=True)

@@ -106,6 +106,12 @@ ENGINE = (
         help="SGLang: steps between polls for new requests.",
     ),
     click.option(
+        "--prefill-schedule-interval",
+        type=number(quantities.SCHEDULER_STEPS),
+        default=1,
+        help="Same as in vLLM: prompts only in every Nth step, while there are decodes.",
+    ),
+    click.option(
         "--num-gpu-blocks",
         type=number(quantities.KV_BLOCKS),
         help="Number of KV blocks; default: from the available memory.",

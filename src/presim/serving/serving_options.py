@@ -34,6 +34,7 @@ class EngineOptions:
     scheduler: Scheduler | None = None
     max_prefill_tokens: int = 16384
     scheduler_recv_interval: int = 1
+    prefill_schedule_interval: int = 1
     num_gpu_blocks: int | None = None
     graph_tokens: int | None = None
     policy: Literal["fcfs", "priority"] = "fcfs"

@@ -85,6 +85,7 @@ class ServingPlan:
     scheduler: Scheduler | None = None  # whose decisions are taken; None: SGLang's with its kernels, else vLLM's
     max_prefill_tokens: int = 16384  # SGLang's default
     scheduler_recv_interval: int = 1  # SGLang; vLLM polls for new requests before each step
+    prefill_schedule_interval: int = 1  # vLLM: steps from one with prompts to the next, while there are decodes
     drafting: Drafting | None = None  # speculative decoding
     max_loras: int = 0  # LoRA adapters in a batch together; 0: none are served
     lora_rank: int = 16  # vLLM's default of max_lora_rank
@@ -126,6 +127,10 @@ class ServingPlan:
             )
         if self.decides == "sglang" and self.policy != "fcfs":
             raise InputError("SGLang's scheduling by priority is not modelled; leave out --policy")
+        if self.prefill_schedule_interval > 1 and (self.decides == "sglang" or self.dp > 1):
+            raise InputError(
+                "--prefill-schedule-interval is modelled for vLLM's scheduler without data-parallel ranks; leave it out"
+            )
         if self.cache == "int8" and (model.latent is not None or self.kernels != "vllm"):
             raise InputError("an INT8 KV cache is vLLM's, of models without latent attention; use --kv fp8")
         if self.weights == "mxfp4" and not self.as_published:

@@ -14,6 +14,7 @@ from presim.hardware.cluster_choice import choose_cluster
 from presim.serving import serving_effort
 from presim.serving.defaults import with_defaults
 from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.disaggregation import refusal
 from presim.serving.drafting import drafting_of
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model_lookup import config_of, find, from_config
@@ -83,7 +84,7 @@ def deployment_of(
     On a described network, the engine's cluster has the GPUs of all engines, so that they share its links.
 
     Raises:
-        InputError: an option cannot be used, or the model does not fit.
+        InputError: an option cannot be used, the model does not fit, or vLLM sends no cache between these engines.
     """
     described = choose_cluster(**cluster_options, world_size=1)  # type: ignore[arg-type]
     config, name = config_of(model)
@@ -108,6 +109,10 @@ def deployment_of(
         return engine if fleet.steps == "composed" else engine_with_steps(engine, config, fleet.steps, progress)
 
     deployment = engines_of(fleet, build_engine(plan), lambda: build_engine(prefill_plan, prefill_cluster))
+    if deployment.prefill is not None and plan.kernels == "vllm":
+        reason = refusal(deployment.prefill, deployment.engine)
+        if reason is not None:
+            raise InputError(reason)
     return dataclasses.replace(deployment, replicas=replicas, life=life)
 
 

@@ -41,6 +41,7 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload, int]:
         scheduler_reserve_full_isl=draw(st.booleans()),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 5])),
+        prefill_schedule_interval=draw(st.sampled_from([1, 1, 2, 4])),
         pipeline_parallel_size=stages,
         draft_tokens=draw(st.sampled_from([0, 0, 1, 3] if is_asynchronous or stages == 1 else [0])),
         draft_method=draw(st.sampled_from(["eagle", "mtp", "draft", "ngram"])),

@@ -27,6 +27,9 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_deployment_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
 _MOST_SIMULATED = 40  # plans of a kind
+# A plan that misses the SLO by such a factor in a short run at the load of the best is not simulated in full. A short
+# run has no queue that has grown for long, and few requests for a percentile: TTFT may miss by chance, TPOT hardly.
+_GLANCED, _CLEAR_MISS = 150, {"ttft": 1.5, "tpot": 1.15, "e2el": 1.15}
 _ANY = Demand()
 _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
@@ -192,6 +195,10 @@ def outcome_of(
         return STEADY * queue_rates[0]
 
     try:
+        if load.slo.bounds and least:
+            glance = trial(deployment, load, least, stay_s, fewest=_GLANCED)
+            if _clearly_misses(glance, load.slo):
+                return RankedDeployment(point, "fewer", glance, load.output)
         if load.slo.bounds:
             result = _within(run, lowest if starts_idle else guess, lowest, least, grows_from)
         elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
@@ -202,6 +209,14 @@ def outcome_of(
         verdict: Verdict = "meets" if result.rate >= least else "fewer"
         return RankedDeployment(point, verdict, result, load.output, queue_rate=queue_rates[0] if queue_rates else None)
     return RankedDeployment(point, "fewer" if least else "misses", result, load.output)
+
+
+def _clearly_misses(glance: Trial, slo: Slo) -> bool:
+    """Whether a short trial misses a limit by so much that a long one would miss it, too."""
+    if not glance.figures:
+        return False
+    values = {name: glance.figures[f"{slo.statistics[name]}_{name}_ms"] for name in slo.bounds}
+    return any(value > _CLEAR_MISS[name] * slo.bounds[name] for name, value in values.items())
 
 
 def _within(

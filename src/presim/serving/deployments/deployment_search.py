@@ -23,7 +23,7 @@ from presim.serving.deployments.disaggregation import apart
 from presim.serving.deployments.estimate import accepted_tokens, steady
 from presim.serving.drafting import Drafting
 from presim.serving.engine_versions import EngineRelease
-from presim.serving.serving_plan import Cache, ServingPlan, Weights
+from presim.serving.serving_plan import Cache, Offload, ServingPlan, Weights
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import PricedEngine, build
@@ -31,6 +31,8 @@ from presim.serving.weight_types import typed
 from presim.system.interrupts import caught
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
+
+_SEARCHED = ("tp", "pp", "dp", "ep", "cache", "max_num_batched_tokens", "offload")  # fields of a plan
 
 SEQUENCES = 1024  # of an engine at most: vLLM's default from 70 GiB of memory on
 
@@ -50,6 +52,7 @@ class Space:
     caches: tuple[Cache, ...] = ("bf16",)  # empty: `verbs.deploy.decide` takes the checkpoint's
     dps: tuple[int, ...] = (1, 2, 4, 8, 16, 32)  # data-parallel ranks, which share experts; 1 for models without
     drafting: Drafting | None = None
+    offloads: tuple[Offload | None, ...] = (None,)  # host memory of an engine for cached blocks
     cached: int = 0  # tokens of a prompt that the prefix cache has
     overheads: Overheads | None = None  # of a calibration by one of the space's plans
     prices: tuple[Path, ...] = ()  # folders with the user's own tables and models
@@ -78,7 +81,8 @@ class _SharedPrices:
 
     def of(self, gpu: str, plan: ServingPlan) -> PricedWork:
         """What has a price for a plan on a GPU; it is added to."""
-        gpu_key, plan_key = (gpu, plan.kernels), (gpu, dataclasses.replace(plan, max_num_batched_tokens=1))
+        gpu_key = gpu, plan.kernels
+        plan_key = gpu, dataclasses.replace(plan, max_num_batched_tokens=1, offload=None)
         if plan_key != self._plan_key:
             earlier = self._by_gpu.get(gpu_key, PricedWork())
             self._plan_key, self._by_gpu[gpu_key] = plan_key, earlier.without_collectives()
@@ -89,9 +93,9 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
     """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
     ranks = space.dps if model.experts else (1,)
     prices = _SharedPrices()
-    for release, gpu, tp, pp, dp, weights, cache, budget in itertools.product(
-        space.engines, space.gpus, space.tps, space.pps, ranks, space.weights, space.caches, space.budgets
-    ):
+    degrees = (space.engines, space.gpus, space.tps, space.pps, ranks)
+    types_and_limits = (space.weights, space.caches, space.budgets, space.offloads)
+    for release, gpu, tp, pp, dp, weights, cache, budget, offload in itertools.product(*degrees, *types_and_limits):
         gpus = tp * pp * dp
         if gpus > space.most_gpus or (sizes is not None and gpus not in sizes) or (dp > 1 and pp > 1):
             continue
@@ -103,19 +107,19 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             continue
         if None in space.weights and weights and is_of_checkpoint(model, weights):
             continue
-        degrees = ServingPlan(tp=tp, pp=pp, dp=dp, ep=dp > 1, cache=cache, max_num_batched_tokens=budget)
+        draft = ServingPlan(tp=tp, pp=pp, dp=dp, ep=dp > 1, cache=cache, max_num_batched_tokens=budget, offload=offload)
         try:
-            plan = plan_of(degrees, release, model, catalogue.gpu(gpu), space, longest, weights)
+            plan = plan_of(draft, release, model, catalogue.gpu(gpu), space, longest, weights)
             cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
             yield build(model, plan, cluster, space.overheads, space.prices, prices.of(gpu, plan))
         except PresimError as error:
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
-            yield f"{degrees.text}: {reason_of(error)}"
+            yield f"{draft.text}: {reason_of(error)}"
 
 
 def plan_of(
-    degrees: ServingPlan,
+    draft: ServingPlan,
     release: EngineRelease,
     model: Model,
     gpu: Gpu,
@@ -125,13 +129,13 @@ def plan_of(
 ) -> ServingPlan:
     """The plan of an engine as its launch files start it: what they leave to the engine has its defaults.
 
-    ``degrees``: parallelism, cache and tokens of a step. ``longest``: tokens of the longest request.
+    ``draft``: parallelism, cache, its host memory, and tokens of a step. ``longest``: tokens of the longest request.
 
     Raises:
         InputError: the model cannot have these weights.
     """
     fields = {
-        **{name: getattr(degrees, name) for name in ("tp", "pp", "dp", "ep", "cache", "max_num_batched_tokens")},
+        **{name: getattr(draft, name) for name in _SEARCHED},
         "drafting": space.drafting,
         "engine_version": release.version,
         "max_num_seqs": SEQUENCES,

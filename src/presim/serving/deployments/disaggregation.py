@@ -61,21 +61,38 @@ def _pairs(engines: Sequence[PricedEngine]) -> Iterator[tuple[PricedEngine, Pric
 
 
 def exchange(prefill: PricedEngine, decode: PricedEngine) -> bool:
-    """Whether the cache of one engine can be sent to the other.
+    """Whether the cache of one engine can be sent to the other. SGLang's limits are taken to be vLLM's."""
+    return refusal(prefill, decode) is None
 
-    vLLM's NIXL connector takes no pipeline stages (https://github.com/vllm-project/vllm/issues/52913), and recurrent
-    layers only with equal tensor parallelism. It asks that both have the same attention backend, which the engine
-    chooses by the GPU's architecture: one for all before Blackwell, where keys and values are plain and in 16 bits.
+
+def refusal(prefill: PricedEngine, decode: PricedEngine) -> str | None:
+    """Why vLLM's NIXL connector does not start between two engines, and what to do; None if it does.
+
+    It takes no pipeline stages where an engine decodes (vLLM 0.33, nixl/base_worker.py; stages that only prefill are of
+    NixlPushConnector, which presim does not start), and recurrent layers only with equal tensor parallelism. It asks
+    that both have the same attention backend, which the engine chooses by the GPU's architecture: one for all before
+    Blackwell, where keys and values are plain and in 16 bits.
     https://docs.vllm.ai/en/stable/features/nixl_connector_compatibility/
     """
-    if max(prefill.plan.pp, decode.plan.pp) > 1:
-        return False
-    if decode.model.recurrent and prefill.plan.tp != decode.plan.tp:
-        return False
-    names = {prefill.cluster.gpu.architecture, decode.cluster.gpu.architecture}
-    if len(names) == 1:
-        return True
+    stages = max(prefill.plan.pp, decode.plan.pp)
+    if stages > 1:
+        return (
+            f"vLLM's NIXL connector takes no pipeline stages, and these engines have {stages}: leave out --pp and "
+            "raise --tp, or let the engines prefill themselves, without --prefill-replicas"
+        )
     plan, model = decode.plan, decode.model
+    if model.recurrent and prefill.plan.tp != plan.tp:
+        return (
+            f"vLLM's NIXL connector sends the states of {model.name}'s recurrent layers only between engines of equal "
+            f"tensor parallelism, not from tp {prefill.plan.tp} to tp {plan.tp}; leave out --prefill-tp"
+        )
+    names = {engine.cluster.gpu.architecture for engine in (prefill, decode)}
     has_sinks = plan.of_experts == "mxfp4"  # gpt-oss, whose attention has another backend before Hopper
     is_plain = plan.cache == "bf16" and model.latent is None and not has_sinks
-    return plan.decides == "vllm" and is_plain and names <= {*_FLASH_ATTENTION}
+    if len(names) == 1 or (plan.decides == "vllm" and is_plain and names <= {*_FLASH_ATTENTION}):
+        return None
+    return (
+        f"vLLM's NIXL connector asks for the same attention kernels on both sides, and vLLM chooses others on "
+        f"{prefill.cluster.gpu.name} than on {decode.cluster.gpu.name} for {model.name} with a KV cache in "
+        f"{plan.cache}; choose GPUs of one architecture"
+    )

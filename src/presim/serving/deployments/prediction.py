@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from presim.composition.models.decoder_layers import Compressed, LinearAttention, Mamba, ShortConvolution
+from presim.composition.models.description import Model
 from presim.cost.estimators import notes
 from presim.errors import InputError
 from presim.hardware import constants as calibration
@@ -16,11 +17,13 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.defaults import VERSIONS
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.rates import STEADY, largest_rate, sustainable_rate
-from presim.serving.engine_versions import has_other_core
+from presim.serving.engine_versions import has_other_core, numbers_of
 from presim.serving.engines.engine import Life
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.kv.startup import asked_length
+from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import encoder_profile
+from presim.serving.steps.engine_memory import GRAPHS_COUNTED
 from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import Workload, summary
 from presim.units import plain
@@ -47,10 +50,22 @@ _INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
     "calibrated."
 )
+_GRAPHS = (
+    "vLLM takes an estimate of its CUDA graphs off the cache, extrapolated from two of them: 0.2 to 10 GiB in public "
+    "logs of models with experts or states, and 0.6 GiB here at most. Where the cache limits, give --num-gpu-blocks of "
+    "a log."
+)
 _CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a prompt is not priced."
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _TRANSFERS = "Keys and values cross the described network as if every prefill engine sent to a decode engine at once."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
+
+
+def _has_uncertain_graphs(model: Model, plan: ServingPlan) -> bool:
+    """Whether vLLM counts CUDA graphs of layers for which its estimates differ by much."""
+    counts = plan.kernels == "vllm" and plan.cuda_graphs and plan.num_gpu_blocks is None
+    is_newer = plan.engine_version is None or numbers_of(plan.engine_version) >= GRAPHS_COUNTED
+    return counts and is_newer and bool(model.experts or model.recurrent)
 
 
 def shortening_note(engine: PricedEngine) -> str | None:
@@ -115,6 +130,7 @@ class Prediction:
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
         if kernels == "vllm" and any(weight.part == "encoder" for weight in model.outside):
             limits.append(_ENCODER_PROFILE if encoder_profile.has_profile(model) else _ENCODERS)
+        limits += [_GRAPHS] if _has_uncertain_graphs(model, self.deployment.engine.plan) else []
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
             limits.append(

@@ -16,7 +16,7 @@ from presim.serving.deployments.demand import Demand, price_of, watts_of
 from presim.serving.deployments.deployment_search import Space
 from presim.serving.drafting import drafting_of
 from presim.serving.engine_versions import EngineRelease, release_of
-from presim.serving.serving_plan import Cache, Weights
+from presim.serving.serving_plan import Cache, Offload, Weights
 from presim.serving.steps import overheads
 from presim.serving.workloads.generate import WorkloadRecipe, generate, lengths_of
 from presim.serving.workloads.traces import read_trace
@@ -39,6 +39,7 @@ class SpaceOptions:
     speculative: Literal["mtp", "ngram"] | None = None
     draft_tokens: int = 1
     acceptance: float | None = None  # None: usual for the method
+    kv_host: tuple[float, ...] = ()  # GiB of an engine for cached blocks; 0: none
     overheads: Path | None = None
     prices: tuple[str, ...] = ()
     no_disaggregation: bool = False
@@ -115,6 +116,8 @@ def space_of(options: SpaceOptions, load: RequestOptions, demand: Demand) -> Spa
     releases = _releases(options)
     if options.speculative and any(release.name == "sglang" for release in releases):
         raise InputError("--speculative is searched for vLLM alone: leave out --engine sglang")
+    if any(options.kv_host) and any(release.name == "sglang" for release in releases):
+        raise InputError("--kv-host is searched for vLLM alone: leave out --engine sglang")
     return Space(
         tuple(dict.fromkeys(options.gpus)),
         weights=options.weights or (None, "fp8"),
@@ -123,6 +126,7 @@ def space_of(options: SpaceOptions, load: RequestOptions, demand: Demand) -> Spa
         disaggregated=not options.no_disaggregation,
         caches=options.caches,
         drafting=drafting_of(options.speculative, options.draft_tokens, options.acceptance, None),
+        offloads=tuple(Offload(gib) if gib else None for gib in dict.fromkeys(options.kv_host)) or (None,),
         cached=load.shared_prefix // _BLOCK_TOKENS * _BLOCK_TOKENS,
         overheads=overheads.read(options.overheads) if options.overheads else None,
         prices=tuple(map(Path, options.prices)),

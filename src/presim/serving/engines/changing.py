@@ -74,12 +74,13 @@ _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
     *("apart_pages", "apart_head", "reach"),
     *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
-    *("preemptions", "hits", "host_hits", "disk_hits", "kept_tokens", "moves", "unmet"),
+    *("preemptions", "hits", "host_hits", "disk_hits", "kept_tokens", "moves", "unmet", "was_passed"),
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
     *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "round_most", "entry_of"),
     *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free", "up", "change", "fails", "lives"),
+    *("executed", "prefilled", "passed_over", "crowded"),
     *("tier_free", "n_loras", "unsampled", "heard", "full", "sleeps"),
 )
 _SIZED_BY = {

@@ -76,6 +76,7 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     knobs[serving_state.HASH_AHEAD], knobs[serving_state.MAX_LORAS] = int(limits.sees_next_token), limits.max_loras
     knobs[serving_state.GRAPHS] = limits.graph_tokens
     knobs[serving_state.LISTEN] = limits.scheduler_recv_interval
+    knobs[serving_state.INTERVAL] = limits.prefill_schedule_interval
     knobs[serving_state.HOST_BLOCKS], knobs[serving_state.DISK_BLOCKS] = (
         limits.tiers.host_blocks,
         limits.tiers.disk_blocks,

@@ -79,6 +79,7 @@ class Limits:
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
+    prefill_schedule_interval: int = 1  # steps from one with prompts to the next, while there are decodes
     pipeline_parallel_size: int = 1
     draft_tokens: int = 0  # speculative tokens of each decode in a step
     draft_method: Literal["mtp", "eagle", "draft", "ngram"] = "eagle"  # where tokens are drafted

@@ -66,6 +66,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
         watermark=limits.watermark,
         scheduler_reserve_full_isl=limits.scheduler_reserve_full_isl,
         long_prefill_token_threshold=limits.long_prefill_token_threshold,
+        prefill_schedule_interval=limits.prefill_schedule_interval,
     )
     config = VllmConfig(
         model_config=model,

@@ -6,7 +6,7 @@ from presim.serving.fast.arrival_heap import push_arrival
 from presim.serving.fast.batch import add_to_batch
 from presim.serving.fast.loras import gather_loras, note_lora, takes_lora
 from presim.serving.fast.pool import cache_full_blocks, extend, find_block, hit_blocks, key_of, touch
-from presim.serving.fast.queues import blocks_for, dequeue
+from presim.serving.fast.queues import blocks_for, dequeue, pass_over
 from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
@@ -33,9 +33,9 @@ from presim.serving.fast.windows import extend_apart, pages_apart, reserved_page
 
 
 def schedule_waiting(
-    p: Program, s: ServingState, replica: int, slot: int, budget: int, max_chunk: int, now: int
+    p: Program, s: ServingState, replica: int, slot: int, budget: int, max_chunk: int, now: int, defers: bool
 ) -> None:
-    """Admit those that wait, in their order, until one does not fit."""
+    """Admit those that wait, in their order, until one does not fit, or has a prompt that the step ``defers``."""
     slots = p.knobs[replica * KNOBS + DRAFT_SLOTS]
     batch_kind = batch_kind_of(p, s, replica, slot)
     gather_loras(p, s, replica)
@@ -43,6 +43,7 @@ def schedule_waiting(
     while budget > slots and item >= 0 and s.n_running[replica] < p.knobs[replica * KNOBS + MAX_SEQS]:
         following = s.next[item]
         if s.status[item] == COMPILING or s.stale[item] > 0 or not takes_lora(p, s, replica, item):
+            pass_over(s, item)
             item = following
             continue
         hit = 0
@@ -53,6 +54,8 @@ def schedule_waiting(
             if tiered and s.loaded[item] == 0 and bring_blocks(p, s, item, hit, most_blocks, now):
                 item = following
                 continue
+        if defers and known_tokens(p, s, item, hit) < s.tokens[item] - 1:
+            return
         padding = draft_padding(p, s, item, hit, batch_kind)
         tokens = admit(p, s, item, hit, budget - slots, max_chunk, padding)
         if tokens == 0:
@@ -60,6 +63,8 @@ def schedule_waiting(
         budget -= tokens + slots
         if s.scheduled[item] < 0:
             s.scheduled[item] = now
+        if known_tokens(p, s, item, hit) < s.tokens[item] - 1:
+            s.prefilled[replica] = s.executed[replica] + 1
         dequeue(s, item)
         s.status[item] = RUNNING
         s.running[p.row_base[replica] + s.n_running[replica]] = item

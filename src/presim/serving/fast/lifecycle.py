@@ -142,6 +142,7 @@ def evacuate(p: Program, s: ServingState, engine: int, now: int, return_ns: int)
             move_request(p, s, item, now, return_ns)
         s.tail[rank] = -1
         s.waiting[rank] = 0
+        s.passed_over[rank] = 0
         s.n_slots[rank] = 0
         s.sleeps[rank] = 0
         s.action[rank] = IDLE
@@ -155,6 +156,7 @@ def move_request(p: Program, s: ServingState, item: int, now: int, return_ns: in
     s.load[s.replica[item]] -= 1
     s.counters[REDONE] += min(s.computed[item], s.tokens[item])
     s.moves[item] += 1
+    s.was_passed[item] = 0
     s.kept_tokens[item] = max(s.tokens[item] - p.prompt[item], s.kept_tokens[item])
     failed = s.up[s.replica[item]] == FAILED
     for_good = failed and p.fleet_knobs[AFTER_FAILURE] == LOSE

@@ -4,7 +4,7 @@ Drafted tokens are handled as in vLLM: a decode gets its last token, all drafted
 may follow. Rejected tokens are rolled back when the step's output is processed (`presim.serving.fast.output`).
 
 What is not here: encoder inputs, KV connectors, chunks of prompts that end where a state is kept, and
-`prefill_schedule_interval`.
+`prefill_schedule_interval` of data-parallel ranks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from presim.serving.fast.serving_state import (
     BY_PRIORITY,
     DRAFT,
     DRAFT_SLOTS,
+    INTERVAL,
     KNOBS,
     LISTEN,
     LONG,
@@ -39,11 +40,37 @@ def schedule(p: Program, s: ServingState, replica: int, slot: int, now: int) -> 
     if p.knobs[replica * KNOBS + SCHEDULER] == SGLANG:
         preempted = schedule_sglang(p, s, replica, slot, now)
     else:
-        budget, preempted = schedule_running(p, s, replica, slot)
+        defers = defers_prompts(p, s, replica)
+        budget, preempted = schedule_running(p, s, replica, slot, defers)
         if preempted == 0 and polls_now(p, s, replica):
-            schedule_waiting(p, s, replica, slot, budget, chunk_limit(p, s, replica), now)
+            schedule_waiting(p, s, replica, slot, budget, chunk_limit(p, s, replica), now, defers)
+            if not defers:
+                s.crowded[replica] = 1 if s.waiting[replica] > s.passed_over[replica] else 0
+        note_step(p, s, replica, slot)
     after_schedule(p, s, replica, slot)
     return preempted
+
+
+def defers_prompts(p: Program, s: ServingState, replica: int) -> bool:
+    """Whether vLLM leaves this step to decodes alone: its last one with prompts is too few steps ago."""
+    interval = p.knobs[replica * KNOBS + INTERVAL]
+    if interval <= 1 or s.crowded[replica] or s.prefilled[replica] == 0:
+        return False
+    if s.executed[replica] + 1 - s.prefilled[replica] >= interval:
+        return False
+    first = p.row_base[replica]
+    decoding = 0
+    for row in range(first, first + s.n_running[replica]):
+        decoding += s.decodes[s.running[row]]
+    return decoding > 0
+
+
+def note_step(p: Program, s: ServingState, replica: int, slot: int) -> None:
+    """Count a step that has tokens."""
+    if s.slot_count[p.slot_base[replica] + slot] > 0:
+        s.executed[replica] += 1
+    else:
+        s.prefilled[replica] = min(s.prefilled[replica], s.executed[replica])  # its prompts were preempted again
 
 
 def polls_now(p: Program, s: ServingState, replica: int) -> bool:
@@ -95,8 +122,11 @@ def new_tokens(p: Program, s: ServingState, replica: int, item: int, budget: int
     return min(tokens, budget, p.knobs[knob + MAX_LEN] - s.computed[item] - 1)
 
 
-def schedule_running(p: Program, s: ServingState, replica: int, slot: int) -> tuple[int, int]:
-    """Schedule running requests; returns the remaining budget and the number of preemptions."""
+def schedule_running(p: Program, s: ServingState, replica: int, slot: int, defers: bool) -> tuple[int, int]:
+    """Schedule running requests, chunks of prompts unless the step ``defers`` them.
+
+    Returns the remaining budget and the number of preemptions.
+    """
     budget = p.knobs[replica * KNOBS + BUDGET]
     first = p.row_base[replica]
     slots = p.knobs[replica * KNOBS + DRAFT_SLOTS]
@@ -106,7 +136,7 @@ def schedule_running(p: Program, s: ServingState, replica: int, slot: int) -> tu
     while row_index < s.n_running[replica] and budget > slots:
         item = s.running[first + row_index]
         tokens = new_tokens(p, s, replica, item, budget - slots, max_chunk)
-        if tokens <= 0:
+        if tokens <= 0 or (defers and s.decodes[item] == 0):
             row_index += 1
             continue
         ahead = s.computed[item] + tokens + p.knobs[replica * KNOBS + LOOKAHEAD]
@@ -138,6 +168,8 @@ def schedule_running(p: Program, s: ServingState, replica: int, slot: int) -> tu
         extend(p, s, item, need)
         extend_apart(p, s, item, ahead, apart_pages)
         cache_full_blocks(p, s, item, s.computed[item] + tokens)
+        if s.decodes[item] == 0:
+            s.prefilled[replica] = s.executed[replica] + 1
         add_to_batch(p, s, replica, slot, item, tokens, 0)
         budget -= tokens + slots
         row_index += 1

@@ -57,6 +57,14 @@ def dequeue(s: ServingState, item: int) -> None:
     else:
         s.before[following] = previous
     s.waiting[replica] -= 1
+    s.passed_over[replica] -= s.was_passed[item]
+    s.was_passed[item] = 0
+
+
+def pass_over(s: ServingState, item: int) -> None:
+    """Note that a waiting request could not be taken, whatever room there is (vLLM's `deferred_waiting`)."""
+    s.passed_over[s.replica[item]] += 1 - s.was_passed[item]
+    s.was_passed[item] = 1
 
 
 def preempt(p: Program, s: ServingState, item: int, first: int) -> None:

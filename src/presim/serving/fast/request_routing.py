@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.serving.fast.arrival_heap import pop_arrival, push_arrival, release_followers
 from presim.serving.fast.pool import hit_blocks
-from presim.serving.fast.queues import enqueue
+from presim.serving.fast.queues import enqueue, pass_over
 from presim.serving.fast.serving_state import (
     BLOCK,
     BLOCKS,
@@ -169,6 +169,8 @@ def join_queue(p: Program, s: ServingState, item: int, now: int) -> None:
     if s.tokens[item] == 0:
         s.tokens[item] = p.prompt[item] + s.kept_tokens[item]
     enqueue(p, s, item)
+    if compiles:
+        pass_over(s, item)
     wake_engine(s, replica, now)
 
 

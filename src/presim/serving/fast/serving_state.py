@@ -47,7 +47,8 @@ MAX_LORAS = 30  # adapters of the running requests together; 0: none are limited
 SCHEDULER = 31  # VLLM, SGLANG
 PROMPTS = 32  # SGLang's max_prefill_tokens; its chunked_prefill_size is BUDGET
 GRAPHS = 33  # tokens of the largest CUDA graph; 0: there is none
-KNOBS = 34
+INTERVAL = 34  # vLLM's prefill_schedule_interval: steps from one with prompts to the next; 1: no such limit
+KNOBS = 35
 STAGES_AT_MOST = 64  # pipeline stages of a replica
 
 VLLM = 0
@@ -237,6 +238,7 @@ class ServingState(NamedTuple):
     kept_tokens: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
     unmet: Column  # requests that it waits for and that have not ended
+    was_passed: Column  # 1: waits, and the scheduler had to pass over it once
     # Replicas.
     wake: Column  # ns: next action of the engine
     action: Column
@@ -252,6 +254,10 @@ class ServingState(NamedTuple):
     entry_of: Column  # log entry of its last step
     unheard: Column  # steps since its last poll, if LISTEN > 1
     heard: Column  # ns: of its last poll (SGLang)
+    executed: Column  # steps that had tokens, if INTERVAL > 1
+    prefilled: Column  # how many there were with the last one that had prompts
+    passed_over: Column  # waiting requests that the scheduler had to pass over once, if INTERVAL > 1
+    crowded: Column  # 1: the last step that might take prompts left others waiting
     full: Column  # 1: admits no one until a request leaves (SGLang's batch_is_full)
     spent: Column  # [replica * SPENT + …]
     remaining_tokens: Column  # [row_base + place] output tokens that a request still gets, ascending

@@ -6,10 +6,12 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource
 from presim.serving.serving_plan import AUTO_LENGTH, VLLM_CACHES, Scheduler, ServingPlan
+from presim.units import GIB
 
 _CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 _VLLM_METHODS = {"mtp": "mtp", "ngram": "ngram"}  # of drafting without another checkpoint
@@ -57,16 +59,32 @@ def _vllm(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:
     if plan.max_model_len is not None:
         words += ["--max-model-len", "auto" if plan.max_model_len == AUTO_LENGTH else str(plan.max_model_len)]
     words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}", "--block-size", str(plan.block_size)]
-    words += ["--kv-offloading-size", f"{plan.offload.host_gib:g}"] if plan.offload and plan.offload.host_gib else []
+    host_gib = plan.offload.host_gib / plan.dp if plan.offload else 0.0  # each data-parallel rank has its own
+    words += ["--kv-offloading-size", f"{host_gib:g}"] if host_gib and role == "any" else []
     words += [] if plan.async_scheduling else ["--no-async-scheduling"]
     words += [] if plan.prefix_caching else ["--no-enable-prefix-caching"]
     words += [] if plan.cuda_graphs else ["--enforce-eager"]
     words += ["--scheduling-policy", plan.policy] if plan.policy != "fcfs" else []
+    interval = plan.prefill_schedule_interval
+    words += ["--prefill-schedule-interval", str(interval)] if interval > 1 else []
     if plan.drafting is not None and plan.drafting.method in _VLLM_METHODS:
         drafts = {"method": _VLLM_METHODS[plan.drafting.method], "num_speculative_tokens": plan.drafting.tokens}
         words += ["--speculative-config", json.dumps(drafts)]
-    words += ["--kv-transfer-config", json.dumps(_CONNECTOR)] if role != "any" else []
+    words += ["--kv-transfer-config", json.dumps(_connectors(host_gib))] if role != "any" else []
     return words
+
+
+def _connectors(host_gib: float) -> dict[str, Any]:
+    """NIXL between roles, and host memory of so many GiB beside it: `--kv-offloading-size` would take NIXL's place.
+
+    So vLLM 0.33 does in config/vllm.py (`_post_init_kv_transfer_config`).
+    """
+    if not host_gib:
+        return dict(_CONNECTOR)
+    extra = {"cpu_bytes_to_use": int(host_gib * GIB)}
+    host = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    connectors = {"connectors": [_CONNECTOR, host]}
+    return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": connectors}
 
 
 def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str]:

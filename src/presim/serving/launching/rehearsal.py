@@ -40,6 +40,8 @@ def _plan_words(plan: ServingPlan) -> list[str]:
     words += ["--expert-weights", plan.expert_weights] if plan.expert_weights and not plan.as_published else []
     words += ["--kv", plan.cache] if plan.cache != "bf16" else []
     words += ["--kernels", plan.kernels] if plan.kernels != "vllm" else []
+    words += ["--engine-version", plan.engine_version] if plan.engine_version else []
+    words += ["--kv-host", f"{plan.offload.host_gib:g}"] if plan.offload else []
     words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len)] if plan.max_model_len is not None else []
     words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}"]

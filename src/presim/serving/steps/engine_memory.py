@@ -22,14 +22,16 @@ from presim.serving.steps.profile_run import activation_bytes
 from presim.units import GIB
 
 # Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces ("non-torch" in vLLM's logs). One
-# H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB in 0.11 and 2.06 to 2.17 in 0.19, for
-# two and four GPUs (llm-d's profiles and accuracy report). Other GPUs have no NVLS: a round value, uncertain.
+# H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB for two GPUs in 0.11, and 2.06 to
+# 2.17 in 0.19, for two and four (llm-d's profiles and accuracy report). The larger value has NCCL's buffers for NVLink
+# SHARP. Former NCCL made them only for more than two GPUs (`gpuCount <= 2` in its src/transport/nvls.cc), the one of
+# 0.19 from two on. Other GPUs have no NVLS: a round value, uncertain.
 _BESIDE_ALONE = int(0.25 * GIB)
-_BESIDE_GROUP, _BESIDE_OLDER_GROUP, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
-_LARGER_GROUP = (0, 17)  # version from which the larger value is taken: those between the logs are not measured
+_BESIDE_GROUP, _BESIDE_PAIR, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
+_SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 _GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
-_GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
 _MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
 
 
@@ -188,8 +190,8 @@ def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
         return _BESIDE_ALONE
     if plan.kernels != "vllm" or gpu.architecture not in ("hopper", "blackwell"):
         return _BESIDE_OTHER_GROUP
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _LARGER_GROUP
-    return _BESIDE_OLDER_GROUP if is_older else _BESIDE_GROUP
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _SHARP_FOR_PAIRS
+    return _BESIDE_PAIR if is_older and plan.tp * plan.dp == 2 else _BESIDE_GROUP
 
 
 def _graph_bytes(plan: ServingPlan) -> int:
@@ -208,7 +210,7 @@ def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     """
     if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
         return 0
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _GRAPHS_COUNTED
+    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < GRAPHS_COUNTED
     return gpu.context_bytes + (graphs if is_older else 0)
 
 
@@ -222,7 +224,13 @@ def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     """
     if plan.offload is None:
         return Tiers()
-    room = plan.offload
+    room, node = plan.offload, cluster.node
+    of_node_gib = room.host_gib * min(node.gpus / plan.gpus, 1.0)  # an engine may span nodes
+    if of_node_gib * GIB > node.host_memory_bytes:
+        raise InputError(
+            f"{of_node_gib:,.0f} GiB of KV blocks in a node's memory exceed the "
+            f"{node.host_memory_bytes / GIB:,.0f} GiB that {node.name} has; use less of --kv-host"
+        )
     block_bytes = memory.block * plan.tp * plan.pp
     host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
     if max(host, disk) > _MOST_BLOCKS:

@@ -155,6 +155,7 @@ def _limits(model: Model, plan: ServingPlan, memory: MemoryPlan, cache_tiers: Ti
         scheduler=plan.decides,
         max_prefill_tokens=plan.max_prefill_tokens,
         scheduler_recv_interval=plan.scheduler_recv_interval,
+        prefill_schedule_interval=plan.prefill_schedule_interval,
         tiers=cache_tiers,
     )
 

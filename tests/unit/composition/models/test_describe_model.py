@@ -208,3 +208,4 @@ def test_experts_that_compute_nothing_have_no_weights_and_no_share_of_a_token() 
     model = published()["meituan-longcat/LongCat-Flash-Chat"].model
     assert model is not None
     assert model.active_parameters / 1e9 == pytest.approx(27, rel=0.05)  # as published
+    assert not model.notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,10 +123,10 @@ def test_a_fault_in_one_deployment_keeps_the_others(monkeypatch: pytest.MonkeyPa
     found, load = Question("llama3-8b", "h100-sxm", 1, 512, 128, "tpot:15").asked()
     broken = found.points[0].engine
 
-    def faulty(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float) -> Trial:
+    def faulty(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float, **limits: Any) -> Trial:
         if deployment.engine is broken:
             raise ValueError("a fault")
-        return trial(deployment, load, rate, stay_s)
+        return trial(deployment, load, rate, stay_s, **limits)
 
     monkeypatch.setattr(deployment_ranking, "trial", faulty)
     ranked = deployment_ranking.rank(found, load)

@@ -25,6 +25,7 @@ from presim.serving.deployments.deployment_search import Space, engines, search
 from presim.serving.deployments.prediction import predict
 from presim.serving.engine_versions import NEWEST, EngineRelease
 from presim.serving.model_lookup import find
+from presim.serving.serving_plan import Offload
 from presim.serving.steps.times import PricedEngine, build
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe, generate
 from presim.trace.signatures import Gemm
@@ -271,3 +272,22 @@ def test_engines_that_are_none_are_refused(words: str, message: str) -> None:
         CliRunner().invoke(
             command, shlex.split(f"llama3-8b --gpu h100-sxm {words}"), standalone_mode=False, catch_exceptions=False
         )
+
+
+def test_host_memory_for_cached_blocks_is_tried_beside_none() -> None:
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), offloads=(None, Offload(100.0)), disaggregated=False)
+    engines_by_gib = {
+        engine.plan.offload.host_gib if engine.plan.offload else 0.0: engine
+        for engine in engines(find("llama3-8b"), space, 1000)
+        if isinstance(engine, PricedEngine)
+    }
+    assert sorted(engines_by_gib) == [0.0, 100.0]
+    without, with_host = engines_by_gib[0.0].limits, engines_by_gib[100.0].limits
+    assert without.tiers.host_blocks == 0
+    assert with_host.tiers.host_blocks * 16 * 131_072 == pytest.approx(100 * 2**30, rel=0.001)
+    beyond = dataclasses.replace(space, offloads=(Offload(1e5),))
+    (reason,) = engines(find("llama3-8b"), beyond, 1000)
+    assert isinstance(reason, str)
+    assert reason.startswith("100,000 GiB of KV blocks in a node's memory exceed the 2,")
+    words = ["llama3-8b", "--gpu", "h100-sxm", "--kv-host", "100", "--engine", "sglang"]
+    assert "--kv-host is searched for vLLM alone" in str(CliRunner().invoke(command, words).exception)

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from presim.cli import main
 from presim.hardware import catalogue
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.demand import Demand
@@ -90,3 +91,21 @@ def test_money_and_power_are_those_of_both_kinds() -> None:
     assert watts > sum((limits[gpu] or 0.0) * count for gpu, count in counts.items())
     assert demand.per_million(point, 100.0) == pytest.approx(hour / (100.0 * point.gpus) / 3600 * 1e6)
     assert Demand(prices={"l40s": 1.0}).hour(point) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["llama3-8b", "--gpu", "h100-sxm", "--pp", "2"], "takes no pipeline stages, and these engines have 2"),
+        (
+            ["llama3-8b", "--gpu", "h100-sxm", "--prefill-gpu", "b200"],
+            "others on NVIDIA B200 than on NVIDIA H100",
+        ),
+        (["qwen3-next-80b-a3b", "--gpu", "h200", "--tp", "4", "--prefill-tp", "2"], "from tp 2 to tp 4"),
+    ],
+)
+def test_serve_refuses_what_the_connector_does_not_start(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["serve", *words, "--prefill-replicas", "1", "--requests", "2"]) == 2
+    assert reason in capsys.readouterr().err

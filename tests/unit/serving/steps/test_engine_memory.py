@@ -70,6 +70,21 @@ def test_memory_is_that_of_start_up_logs_of_0_19(
     assert memory.cache / GIB == pytest.approx(measured_gib, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("version", "tp", "beside_gib"), [("0.10", 1, 0.25), ("0.10", 2, 0.55), ("0.10", 4, 2.1), ("0.19", 2, 2.1)]
+)
+def test_former_nccl_keeps_no_buffers_for_sharp_between_two_gpus(version: str, tp: int, beside_gib: float) -> None:
+    memory = memory_of("llama3-70b", "fp8", tp=tp, max_model_len=4096, engine_version=version, num_gpu_blocks=2)
+    assert (memory.reserved - memory.uncounted) / GIB == pytest.approx(beside_gib, abs=0.01)
+
+
+def test_a_log_of_four_gpus_before_0_11() -> None:
+    """https://github.com/vllm-project/vllm/issues/21348: 8.11 GiB for the cache of each H100."""
+    limits: dict[str, Any] = {"gpu_memory_utilization": 0.9, "engine_version": "0.10.0"}
+    memory = memory_of("qwen3-235b-a22b", "fp8-block", tp=4, **limits)
+    assert memory.cache / GIB == pytest.approx(8.11, rel=0.06)
+
+
 def test_gpt_oss_120b_fits_an_h100_only_with_a_larger_share() -> None:
     """The logs of 0.11 leave 3.33 GiB at 0.95; at 0.9 the weights and the sampler's peak alone exceed the share."""
     limits: dict[str, Any] = {"max_model_len": 16000, "engine_version": "0.11.0"}

@@ -39,6 +39,7 @@ _STRUCTURE = re.compile(
     r"layer|interleav|expert|moe|pattern|sliding|window|heads|hidden_size|intermediate|hybrid|block|freq|mlp|kv_|"
     r"lora_rank|mamba|ssm|conv|attn_type|ffn|latent|index_|compress|share|cla_|head_dim"
 )
+_SAID = {"zero_expert_type": "identity"}  # what is taken for granted: LongCat's idle experts return their input
 _SAME = {"moe_intermediate_size": "intermediate_size"}  # names of one size (Hunyuan)
 # Such names that change no layer: dropout, initialisation, norms' constants, training, scales and their like.
 _HARMLESS = re.compile(
@@ -121,6 +122,8 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
 
 def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
     """Whether it repeats what the class takes for granted, as in a longer name of a key that it reads."""
+    if _SAID.get(key) == value:
+        return True
     same_size = _SAME.get(key, key.removeprefix("swa_").removesuffix("_size"))
     repeats = same_size != key and value == getattr(config, same_size, None)  # a config keeps any key as an attribute
     if repeats or raw.get(f"use_{key.split('_')[0]}") is False:
