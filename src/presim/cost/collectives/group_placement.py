@@ -8,10 +8,10 @@ import functools
 import itertools
 
 from presim.cost.collectives.nccl_environment import Tuning
-from presim.cost.collectives.rings import count_rings
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.constants import value
+from presim.hardware.network.mesh_rings import count_rings
 from presim.trace.collective import COLLECTIVE_KINDS, Collective, Splits
 from presim.trace.schema import Group
 
