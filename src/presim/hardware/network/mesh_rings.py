@@ -43,7 +43,7 @@ def count_rings(links: Matrix, gpus: tuple[int, ...]) -> int:
     """Number of rings that visit each of these GPUs once and do not share links. Both directions count.
 
     Two GPUs have one ring per link. The result is exact for up to five GPUs and a lower bound for more (greedy search
-    from each start; of more than nine GPUs only rings in their order). 0: there is no ring.
+    from each start; of more than nine GPUs without a link for each pair, only rings in their order). 0: no ring.
 
     Args:
         links: number of links between each pair of GPUs.
@@ -60,8 +60,10 @@ def ring_orders(links: Matrix, gpus: tuple[int, ...]) -> tuple[_Way, ...]:
     if len(gpus) == 2:
         return (gpus,) * links[gpus[0]][gpus[1]]
     free = {pair: links[pair[0]][pair[1]] for pair in itertools.combinations(sorted(gpus), 2)}
-    permutations = itertools.permutations(gpus[1:]) if len(gpus) <= _MOST_GPUS else [gpus[1:]]
-    ways = [(gpus[0], *way) for way in permutations if way[0] < way[-1]]
+    if len(gpus) <= _MOST_GPUS:
+        ways = [(gpus[0], *way) for way in itertools.permutations(gpus[1:]) if way[0] < way[-1]]
+    else:
+        ways = _cycles_of_all_pairs(gpus) if all(free.values()) else [gpus]
     open_ways = [way for way in ways if all(free[pair] for pair in _pairs(way))]
     most = min(sum(links[gpu][other] for other in gpus) // 2 for gpu in gpus)  # a ring takes two links of each GPU
     best: tuple[_Way, ...] = ()
@@ -81,6 +83,18 @@ def _disjoint_ways(ways: tuple[_Way, ...], free: dict[tuple[int, int], int]) -> 
             for pair in _pairs(way):
                 free[pair] -= 1
     return tuple(disjoint_ways)
+
+
+def _cycles_of_all_pairs(gpus: tuple[int, ...]) -> list[_Way]:
+    """Walecki's cycles: as many as there are that share no pair (Alspach, The wonderful Walecki construction, 2008)."""
+    others, last = gpus[:-1], gpus[-1]
+    steps = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(len(others))]  # 0, 1, -1, 2, -2, …
+    cycles = []
+    for turn in range((len(gpus) - 1) // 2):
+        cycle = (*(others[(turn + step) % len(others)] for step in steps), last)
+        start = cycle.index(gpus[0])
+        cycles.append((*cycle[start:], *cycle[:start]))
+    return cycles
 
 
 @functools.cache

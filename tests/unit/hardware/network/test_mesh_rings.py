@@ -33,7 +33,7 @@ def test_a_complete_mesh_has_two_rings_per_cycle() -> None:
     assert count_rings(complete, tuple(range(5))) == 4
 
 
-@pytest.mark.parametrize("gpus", range(3, 9))
+@pytest.mark.parametrize("gpus", [3, 4, 5, 6, 7, 8, 10, 11, 16, 33])
 def test_orders_visit_each_gpu_once_and_share_no_link(gpus: int) -> None:
     complete = tuple(tuple(int(row != column) for column in range(gpus)) for row in range(gpus))
     orders = ring_orders(complete, tuple(range(gpus)))
