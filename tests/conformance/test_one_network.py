@@ -50,6 +50,9 @@ CASES = {
     "NVL72 racks, DP": NetworkJob(_NARROW, (Call("all_reduce", ((72, 2),)),), nodes=36, gpus_per_node=4, gpu="gb200"),
     "ports that two GPUs share, DP": NetworkJob({**_TREE, "oversubscription": 2.0, "nics": 4}, (_ALL_REDUCE,)),
     "PCIe nodes with two ports, DP": NetworkJob(_NARROW, (Call("all_reduce", _DP4),), nodes=4, gpu="l40s"),
+    "mesh nodes, TP x DP": NetworkJob(
+        _NARROW, (Call("all_reduce", _NODE, 16), Call("all_gather", _DP4, stream=11)), nodes=4, gpu="mi300x"
+    ),
     "two leaves, EP x DP": NetworkJob(
         {"leaf_nodes": 2, "oversubscription": 4.0},
         (

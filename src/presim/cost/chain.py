@@ -24,6 +24,7 @@ from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bandwidth_bounds import least_ns
 from presim.cost.collectives.nccl_environment import ignored_variables
+from presim.cost.collectives.nccl_variables import unknown_variables
 from presim.cost.collectives.network_model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.network_models import collective_models
 from presim.cost.estimators import estimators, notes
@@ -176,8 +177,12 @@ def shared_ports(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:
-    names = ignored_variables(nccl)
-    return (f"The effects of {', '.join(names)} on NCCL are not modelled.",) if names else ()
+    notes = []
+    if names := ignored_variables(nccl):
+        notes.append(f"The effects of {', '.join(names)} on NCCL are not modelled.")
+    if names := unknown_variables(nccl):
+        notes.append(f"NCCL documents no {', '.join(names)}: no effect is modelled.")
+    return tuple(notes)
 
 
 def _check_size(manifest: Manifest, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Logs of nccl-tests as its programs print them, also with MPI's line prefixes."""
+"""Logs of nccl-tests as its programs print them, also with prefixes that launchers put before lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _NAMED = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broa
 _DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)")
 _SHAPE = re.compile(r"^#\s+nThread \d+ nGpus (\d+) ")
 _LINE = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s+[a-z]\w*\s+\S")  # size, count, type, redop, …
-_PREFIX = re.compile(r"^\[[^\]]*\]<std(?:out|err)>:\s?")
+# Of MPI ("[1,0]<stdout>:"), Slurm ("0: "), torchrun ("[0]") and kubectl ("[pod/name/container] ").
+_PREFIX = re.compile(r"^(?:\[[^\]]*\](?:<std(?:out|err)>)?:?|\s*\d+:)\s?")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run, library_choice, question_of, run_of
 from presim.cost.collectives.library_choice import estimates
 from presim.cost.collectives.nccl_environment import PROTOCOLS, Tuning, tuning_of
+from presim.cost.collectives.nccl_files import file_effect
 from presim.cost.collectives.nccl_variables import effect_of
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -123,7 +124,8 @@ def variable_lines(environment: Mapping[str, str]) -> Iterator[str]:
     """What each variable changes in presim; names that NCCL does not document are said to be unknown."""
     for name, value in sorted(environment.items()):
         if name.startswith("NCCL_"):
-            yield f"  {name}={value}: {effect_of(name) or 'unknown: NCCL documents no such variable'}"
+            effect = file_effect(name, value) or effect_of(name) or "unknown: NCCL documents no such variable"
+            yield f"  {name}={value}: {effect}"
 
 
 def _check_kind(kind: str) -> None:

@@ -8,10 +8,10 @@ import functools
 import itertools
 
 from presim.cost.collectives.nccl_environment import Tuning
-from presim.cost.collectives.rings import count_rings
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.constants import value
+from presim.hardware.network.mesh_rings import count_rings
 from presim.trace.collective import COLLECTIVE_KINDS, Collective, Splits
 from presim.trace.schema import Group
 
@@ -69,7 +69,7 @@ def links_of(cluster: Cluster, layout: GroupPlacement, tuning: Tuning | None = N
     linked = linked and (interconnect != "nvlink-pairs" or _is_bridged(layout))
     tuning = tuning or Tuning()
     linked = linked and tuning.peer_to_peer
-    pcie_Bps = cluster.pcie_bytes_per_s * (1.0 if tuning.peer_to_peer else _SHARED_MEMORY)
+    pcie_Bps = cluster.pcie_bytes_per_s * (1.0 if tuning.pcie_peer_to_peer else _SHARED_MEMORY)
     mesh = cluster.node.links if linked else ()
     places = layout.places or tuple(range(layout.per_node))
     return Links(
@@ -87,7 +87,7 @@ def links_of(cluster: Cluster, layout: GroupPlacement, tuning: Tuning | None = N
         rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
         torus=max(cluster.gpu.link_ports // 2, 1) if linked and interconnect == "ports-torus" else 0,
-        exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
+        exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.pcie_peer_to_peer and not linked else 0.0,
         shared_ports=cluster.ports_of(places),
         port_Bps=cluster.fabric.port_bytes_per_s / cluster.fabric.oversubscription,
         port_share=cluster.fabric.port_share or 1.0,

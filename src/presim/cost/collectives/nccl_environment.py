@@ -33,6 +33,7 @@ class Tuning:
     fewest_channels: int = 1
     most_channels: int = _MOST_CHANNELS
     peer_to_peer: bool = True  # NVLink and PCIe between GPUs; False: through host memory
+    pcie_peer_to_peer: bool = True  # PCIe between GPUs; False: NVLink only
     rdma: bool = True  # InfiniBand or RoCE between nodes; False: sockets
     sockets: int = 1  # connections of a port without RDMA
     in_network: bool = False  # reduction by the switches between nodes, where they can
@@ -95,13 +96,15 @@ def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
         )
     sockets = _number(values, "NCCL_SOCKET_NTHREADS", 1) * _number(values, "NCCL_NSOCKS_PERTHREAD", 1)
     over_sockets = _number(values, "NCCL_IB_DISABLE", 0) != 0 or values.get("NCCL_NET", "").lower() == "socket"
-    is_local = values.get("NCCL_P2P_LEVEL", "").upper() in ("LOC", "0")
+    level = values.get("NCCL_P2P_LEVEL", "").upper()
+    peer_to_peer = _number(values, "NCCL_P2P_DISABLE", 0) == 0 and level not in ("LOC", "0")
     return Tuning(
         algorithms=algorithms,
         protocols=_lists("NCCL_PROTO", values.get("NCCL_PROTO", ""), PROTOCOLS),
         fewest_channels=fewest_channels,
         most_channels=most_channels,
-        peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0 and not is_local,
+        peer_to_peer=peer_to_peer,
+        pcie_peer_to_peer=peer_to_peer and level != "NVL",
         rdma=not over_sockets,
         sockets=min(max(sockets, 1), _MOST_SOCKETS),
         in_network=_number(values, "NCCL_COLLNET_ENABLE", 0) != 0,

@@ -41,13 +41,27 @@ class TopologyFile:
 
     gpus: int
     link_GBps: float  # NVLinks of the GPU with fewest, as NCCL counts them; 0: none
-    ports: int  # of the network; 0: none is listed
-    port_GBps: float
+    ports: int  # of the network that collectives use; 0: none is listed
+    port_GBps: float  # of the slowest of them
 
 
 def absent_files(environment: Mapping[str, str]) -> list[str]:
     """Variables that name a file which is not on this machine."""
     return [name for name in FILES if environment.get(name) and not Path(environment[name]).is_file()]
+
+
+def file_effect(name: str, path: str) -> str:
+    """Why a file changes nothing, for a table; empty: it has an effect, or the variable names no file.
+
+    Raises:
+        InputError: the file is no topology of NCCL's.
+    """
+    if absent_files({name: path}):
+        return "not modelled, as the file is not on this machine"
+    topology = topology_file({name: path})
+    if topology is not None and not topology.link_GBps and not topology.ports:
+        return "without effect: the file lists neither NVLinks nor ports, which NCCL detects when it starts"
+    return ""
 
 
 def graph_file(environment: Mapping[str, str]) -> GraphFile | None:
@@ -94,14 +108,25 @@ def _read_topology(path: str) -> TopologyFile:
     root = _root("NCCL_TOPO_FILE", path, "system")
     gpus = list(root.iter("gpu"))
     links = [_links_GBps(gpu, path) for gpu in gpus]
-    ports = [_number(net, "speed", path) * _MBIT_GBps for net in root.iter("net")]
-    return TopologyFile(len(gpus), min(links, default=0.0), len(ports), min(ports, default=0.0))
+    ports, port_GBps = _used_ports(
+        [_number(net, "speed", path) * _MBIT_GBps for net in root.iter("net") if net.get("speed")]
+    )
+    return TopologyFile(len(gpus), min(links, default=0.0), ports, port_GBps)
+
+
+def _used_ports(port_GBps: list[float]) -> tuple[int, float]:
+    """Number and rate of the ports that carry most together: NCCL's search leaves those for management out."""
+    rates = sorted(port_GBps, reverse=True)
+    totals = [(count * GBps, count, GBps) for count, GBps in enumerate(rates, 1)]
+    return max(totals)[1:] if totals else (0, 0.0)
 
 
 def _links_GBps(gpu: Element, path: str) -> float:
+    counts = [_number(link, "count", path) for link in gpu.iter("nvlink")]
+    if not counts:
+        return 0.0
     capability = _number(gpu, "sm", path)
-    rate = next((GBps for least, GBps in _LINK_GBps if capability >= least), 0.0)
-    return rate * sum(_number(link, "count", path) for link in gpu.iter("nvlink"))
+    return sum(counts) * next((GBps for least, GBps in _LINK_GBps if capability >= least), 0.0)
 
 
 def _root(name: str, path: str, tag: str) -> Element:

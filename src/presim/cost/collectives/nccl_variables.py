@@ -6,6 +6,8 @@ names, and some of src/graph/tuning.cc and src/transport. Those without effect c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 HONOURED = {
     "NCCL_ALGO": "algorithms among which NCCL chooses",
     "NCCL_PROTO": "protocols among which NCCL chooses",
@@ -22,7 +24,7 @@ HONOURED = {
     "NCCL_PAT_ENABLE": "0: no PAT",
     "NCCL_COLLNET_ENABLE": "1: reduction by the switches between nodes, where the fabric can",
     "NCCL_P2P_DISABLE": "1: GPUs of a node exchange through host memory",
-    "NCCL_P2P_LEVEL": "LOC or 0: as NCCL_P2P_DISABLE; other levels change nothing",
+    "NCCL_P2P_LEVEL": "LOC or 0: as NCCL_P2P_DISABLE; NVL: so without NVLink; other levels change nothing",
     "NCCL_IB_DISABLE": "1: TCP sockets between nodes",
     "NCCL_NET": "Socket: TCP sockets between nodes; other names change nothing",
     "NCCL_GRAPH_FILE": "number and rate of the rings by which NCCL chooses, if the file is on this machine",
@@ -64,6 +66,16 @@ WITHOUT_EFFECT = frozenset((
     "NCCL_TOPO_DUMP_FILE", "NCCL_UID_STAGGER_RATE", "NCCL_UID_STAGGER_THRESHOLD",
 ))  # fmt: skip
 
+# PyTorch's variables before 2.2, when they got the prefix TORCH_ (pytorch/pytorch, ProcessGroupNCCL.hpp at v2.1.0).
+PYTORCH = frozenset((
+    "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING",
+))  # fmt: skip
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Names of variables that look like NCCL's, and that neither NCCL documents nor PyTorch reads."""
+    return sorted(name for name in environment if name.startswith("NCCL_") and not effect_of(name))
+
 
 def effect_of(name: str) -> str:
     """What a variable changes in presim, for a table; empty: NCCL documents no such variable."""
@@ -71,4 +83,6 @@ def effect_of(name: str) -> str:
         return HONOURED[name]
     if name in UNMODELLED:
         return "not modelled: it may change the time of collectives"
+    if name in PYTORCH:
+        return "a variable of PyTorch before 2.2: without effect on the time of a collective"
     return "without effect on the time of a collective" if name in WITHOUT_EFFECT else ""

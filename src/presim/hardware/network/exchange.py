@@ -10,6 +10,7 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.hardware.network.flows import Flows, Shared, busiest_seconds, simulate
+from presim.hardware.network.mesh_rings import node_links, ring_orders
 from presim.hardware.network.routing import routes
 from presim.hardware.network.topology import Floats, Ints, Topology
 
@@ -106,7 +107,7 @@ def _endpoints_and_bytes(exchange: Exchange, topology: Topology) -> tuple[Ints, 
         pair = np.array(directions, np.int64)
         return pair[:, 0], pair[:, 1], np.full(len(pair), float(exchange.bytes))
     share = _ROUNDS.get(exchange.kind, 0.0) * (count - 1) / count or 1.0
-    rings = _rings(ranks, topology.gpus_per_node)
+    rings = _rings(ranks, topology)
     senders = rings.reshape(-1)
     receivers = np.roll(rings, -1, axis=1).reshape(-1)
     if exchange.kind in ("broadcast", "reduce"):  # a chain: no flow back to its head
@@ -130,18 +131,21 @@ def _to_other_nodes(size: int, ranks: Ints, per_node: int) -> tuple[Ints, Ints, 
     return ordered[senders], ordered[receivers], size / has_flow.sum(axis=1)[senders]
 
 
-def _rings(ranks: Ints, per_node: int) -> Ints:
+def _rings(ranks: Ints, topology: Topology) -> Ints:
     """Rings [ring, position] through all ranks, node by node.
 
     Each ring enters and leaves nodes through a different GPU.
 
-    There are as many rings as ranks per node, as in NCCL, so that every GPU's port carries a part.
+    There are as many rings as ranks per node, as in NCCL, so that every GPU's port carries a part. Where links join the
+    GPUs of a node directly, these follow several orders that share no link.
     """
-    ordered = np.sort(ranks)
+    ordered, per_node = np.sort(ranks), topology.gpus_per_node
     if per_node <= 1:
         return ordered[None]
     nodes, counts = np.unique(ordered // per_node, return_counts=True)
-    if len(nodes) == 1 or len(set(counts.tolist())) > 1 or counts[0] == 1:
+    if len(set(counts.tolist())) > 1 or counts[0] == 1:
         return ordered[None]
     table = ordered.reshape(len(nodes), counts[0])
-    return np.stack([np.roll(table, -gpu, axis=1).reshape(-1) for gpu in range(int(counts[0]))])
+    orders = ring_orders(node_links(topology, table), tuple(range(int(counts[0])))) or (tuple(range(int(counts[0]))),)
+    entries = range(int(counts[0]) if len(nodes) > 1 else 1)
+    return np.stack([np.roll(table[:, order], -entry, axis=1).reshape(-1) for order in orders for entry in entries])

@@ -1,4 +1,4 @@
-"""Readers of other tools' topologies: ASTRA-sim, htsim, NCCL and nvidia-smi; `link_lists` reads ns-3 and SimAI."""
+"""Readers of topologies of ASTRA-sim, htsim and nvidia-smi; `link_lists` reads ns-3 and SimAI, `nccl_topology` NCCL."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-from xml.etree import ElementTree
 
 from presim.errors import InputError
 from presim.hardware.network.topology import Builder, Topology
-from presim.system.files import FormatError, decode_xml
 
 _MOST_RADIX = 65_536
 Reader = Callable[[str], Topology]
@@ -148,52 +146,3 @@ def _sharing(row: list[str], count: int) -> int:
     """Number of pairs that share a GPU's links: with a switch, every pair lists all links."""
     paths = row[1 : 1 + count]
     return count - 1 if len({path for path in paths if path != "X"}) == 1 and count > 2 else 1
-
-
-def nccl(text: str) -> Topology:
-    """NCCL_TOPO_DUMP_FILE's XML: PCIe bridges with GPUs and NICs below CPUs, and the GPUs' NVLinks."""
-    try:
-        system = decode_xml(text)
-    except FormatError as error:
-        raise InputError(f"the file is not valid XML ({error}); dump it again with NCCL_TOPO_DUMP_FILE") from error
-    devices = sorted(system.iter("gpu"), key=lambda gpu: int(gpu.get("rank", gpu.get("dev", "0"))))
-    gpu_by_element = {id(gpu): number for number, gpu in enumerate(devices)}
-    builder = Builder(len(devices))
-    cpus = list(system.iter("cpu"))
-    for number, cpu in enumerate(cpus):
-        host = builder.vertex(f"cpu{number}")
-        for child in cpu:
-            _pci(builder, child, host, gpu_by_element)
-    for cpu_index, other_index in itertools.combinations(range(len(cpus)), 2):
-        builder.both_ways(
-            builder.vertex(f"cpu{cpu_index}"), builder.vertex(f"cpu{other_index}"), _PCIE_PATHS["SYS"], 1000.0
-        )
-    switch = -1
-    for gpu in devices:
-        for link in gpu.iter("nvlink"):
-            if link.get("tclass", "").startswith("0x0680"):
-                switch = switch if switch >= 0 else builder.vertex("nvswitch")
-                builder.both_ways(
-                    gpu_by_element[id(gpu)], switch, int(link.get("count", "1")) * _NVLINK_BPS["V"], 500.0
-                )
-    return builder.build(gpus_per_node=len(devices))
-
-
-def _pci(builder: Builder, element: ElementTree.Element, above: int, gpu_by_element: dict[int, int]) -> None:
-    """A device, or a switch with devices below it."""
-    if element.tag != "pci":
-        return
-    lanes = float(element.get("link_width", "16") or 16)
-    speed = float((element.get("link_speed", "16.0") or "16.0").split()[0])
-    bandwidth = max(lanes * speed / 8 * 1e9 * 0.9, 1e9)
-    gpu = element.find("gpu")
-    if gpu is not None:
-        gpu_port = builder.vertex(f"pci.gpu{gpu_by_element[id(gpu)]}")  # so that the NVLink switch is closer
-        builder.both_ways(gpu_by_element[id(gpu)], gpu_port, bandwidth, 0.0)
-        builder.both_ways(gpu_port, above, bandwidth, 500.0)
-        return
-    name = f"pci.{element.get('busid', 'unknown')}"
-    vertex = builder.vertex(f"{name}.nic" if element.find("nic") is not None else name)
-    builder.both_ways(vertex, above, bandwidth, 500.0)
-    for child in element:
-        _pci(builder, child, vertex, gpu_by_element)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Sequence
 
@@ -66,9 +67,38 @@ def ns3(text: str) -> Topology:
     is_switch = set(switch_ids)
     hosts = iter(range(builder.gpus))
     numbers = [builder.vertex(f"switch{id_}") if id_ in is_switch else next(hosts) for id_ in range(vertices)]
-    for source, target, Bps, ns in _parsed_links(lines[1 + (switches > 0) :], links, vertices):
-        builder.both_ways(numbers[source], numbers[target], Bps, ns)
-    return builder.build(gpus_per_node=1)
+    links_to_add = [
+        (numbers[source], numbers[target], Bps, ns)
+        for source, target, Bps, ns in _parsed_links(lines[1 + (switches > 0) :], links, vertices)
+    ]
+    for link in links_to_add:
+        builder.both_ways(*link)
+    return builder.build(gpus_per_node=_node_size(builder.gpus, links_to_add))
+
+
+def _node_size(gpus: int, links: Iterable[_Link]) -> int:
+    """Hosts of a node, which the format does not state: those that links join, or at one switch by their fastest link.
+
+    1: hosts have one link each, or the nodes found are not of one size and hosts in a row.
+    """
+    fastest: dict[int, tuple[float, int]] = {}  # of a GPU with several neighbours: rate and neighbour
+    neighbours: dict[int, set[int]] = collections.defaultdict(set)
+    for source, target, Bps, _ in links:
+        for vertex, other in ((source, target), (target, source)):
+            neighbours[vertex].add(other)
+            fastest[vertex] = max(fastest.get(vertex, (0.0, -1)), (Bps, -other))
+    node_of_gpu = list(range(gpus))
+    first_of_switch: dict[int, int] = {}
+    for gpu in range(gpus):
+        joined = [other for other in neighbours[gpu] if other < gpu]
+        switch = -fastest.get(gpu, (0.0, 0))[1]
+        if switch >= gpus and len(neighbours[gpu]) > 1:
+            joined.append(first_of_switch.setdefault(switch, gpu))
+        nodes = {node_of_gpu[other] for other in joined} | {node_of_gpu[gpu]}
+        node_of_gpu = [min(nodes) if node in nodes else node for node in node_of_gpu] if len(nodes) > 1 else node_of_gpu
+    size = node_of_gpu.count(0)
+    is_regular = gpus % size == 0 and node_of_gpu == [gpu // size * size for gpu in range(gpus)]
+    return size if is_regular else 1
 
 
 def _parsed_links(lines: Sequence[Sequence[str]], count: int, vertices: int) -> list[_Link]:

@@ -41,4 +41,5 @@ def count_flows(exchange: Exchange, topology: Topology) -> int:
             members[rank // per_node] = members.get(rank // per_node, 0) + 1
         is_even = len(set(members.values())) == 1
         return ranks * (len(members) - 1 if is_even else ranks - 1)
-    return ranks * per_node
+    orders = per_node if (topology.target[topology.source < topology.gpus] < topology.gpus).any() else 1
+    return ranks * per_node * orders  # a mesh has rings in several orders

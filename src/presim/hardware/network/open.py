@@ -7,7 +7,7 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import choose_cluster
-from presim.hardware.network import foreign, link_lists, topology_files
+from presim.hardware.network import foreign, link_lists, nccl_topology, topology_files
 from presim.hardware.network.build_topology import plan_of, topology_of
 from presim.hardware.network.topology import Topology
 from presim.system.files import read_text, shortened
@@ -57,7 +57,7 @@ def _reader(file: Path, text: str) -> foreign.Reader:
     if file.suffix in (".yml", ".yaml") or "npus_count" in text:
         return foreign.astra_sim
     if text.lstrip().startswith("<"):
-        return foreign.nccl
+        return nccl_topology.nccl
     if re.search(r"^\s*GPU0\s", text, re.MULTILINE):
         return foreign.nvidia_smi
     if re.search(r"^tiers\s+\d", text, re.MULTILINE | re.IGNORECASE):

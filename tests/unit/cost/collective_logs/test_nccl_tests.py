@@ -29,9 +29,10 @@ def test_a_log_says_what_was_measured_where(tmp_path: Path) -> None:
     assert log.rejected == {}
 
 
-def test_prefixes_of_mpi_are_looked_through(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "0: ", " 0: ", "[0]", "[pod/nccl-launcher-x7/main] "])
+def test_prefixes_of_launchers_are_looked_through(tmp_path: Path, prefix: str) -> None:
     plain = read(written(tmp_path, nccl_logs.text(CLUSTER, "all_reduce", 16, 2)))
-    through = read(written(tmp_path, nccl_logs.text(CLUSTER, "all_reduce", 16, 2, "[1,0]<stdout>:"), "mpi.log"))
+    through = read(written(tmp_path, nccl_logs.text(CLUSTER, "all_reduce", 16, 2, prefix), "mpi.log"))
     assert through.rows == plain.rows
 
 

@@ -220,6 +220,18 @@ def test_exchange_bandwidth_is_ignored_without_peer_to_peer() -> None:
     assert forbidden.uncertainty > over_pcie("l40s", "pcie4-8-switch", 4).uncertainty
 
 
+def test_the_level_of_nvlink_forbids_peer_access_over_pcie_only() -> None:
+    assert over_pcie("l40s", "pcie4-8", 4, NCCL_P2P_LEVEL="NVL") == over_pcie(
+        "l40s", "pcie4-8", 4, NCCL_P2P_DISABLE="1"
+    )
+    cluster, ranks = hardware.choose_cluster(gpu="h100-sxm"), range(8)
+    usual, nvlink_only = (
+        Hierarchical(nccl).alone(Collective("all_reduce", GIB, "bfloat16", 0), Group("g", tuple(ranks), 8), cluster)
+        for nccl in ({}, {"NCCL_P2P_LEVEL": "NVL"})
+    )
+    assert nvlink_only == usual
+
+
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [

@@ -11,7 +11,7 @@ from presim import hardware
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run
 from presim.cost.collectives.nccl_environment import Tuning, ignored_variables, tuning_of
-from presim.cost.collectives.nccl_variables import HONOURED, UNMODELLED, WITHOUT_EFFECT, effect_of
+from presim.cost.collectives.nccl_variables import HONOURED, UNMODELLED, WITHOUT_EFFECT, effect_of, unknown_variables
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.schema import Group
@@ -158,3 +158,9 @@ def test_small_buffers_and_few_threads_cost_bandwidth() -> None:
 def test_the_local_level_forbids_peer_access() -> None:
     assert bus_GBps(1, NCCL_P2P_LEVEL="LOC") == bus_GBps(1, NCCL_P2P_DISABLE="1")
     assert bus_GBps(1, NCCL_P2P_LEVEL="SYS") == bus_GBps(1)
+
+
+def test_a_variable_that_nobody_documents_is_named() -> None:
+    """Misspelt ones, or ones that only NCCL's source has; what PyTorch reads is none of them."""
+    names = ["NCCL_CHECK_DISABLE", "NCCL_DEBUG", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_P2P_READ_ENABLE", "CUDA_HOME"]
+    assert unknown_variables(names) == ["NCCL_CHECK_DISABLE", "NCCL_P2P_READ_ENABLE"]

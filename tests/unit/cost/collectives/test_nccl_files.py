@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
+from presim.cost.collectives.explained import variable_lines
 from presim.cost.collectives.group_placement import layout_of, links_of
 from presim.cost.collectives.hierarchical import call_of, library_choice
 from presim.cost.collectives.nccl_choice import AlgorithmChoice
@@ -89,3 +90,32 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, name: str, text: str, messag
         with_file(tmp_path, name, text)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_slow_ports_beside_fast_ones_are_left_out(tmp_path: Path) -> None:
+    """A dump lists ports for management and storage, too, which NCCL's search does not use."""
+    with_slow_port = topology(12, 200_000).replace("</cpu>", '<nic><net name="eth0" speed="1000"/></nic></cpu>')
+    usual, beside_slow = (
+        with_file(tmp_path / name, "NCCL_TOPO_FILE", text)
+        for name, text in (("a", topology(12, 200_000)), ("b", with_slow_port))
+    )
+    assert choice(1 << 28, 2, beside_slow) == choice(1 << 28, 2, usual)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<system><cpu><pci class="0x030200"/><pci class="0x020700"/></cpu></system>',
+        '<system><cpu><gpu dev="0"/><nic><net name="mlx5_0"/></nic></cpu></system>',
+    ],
+)
+def test_a_file_that_nccl_completes_changes_nothing_and_says_so(tmp_path: Path, text: str) -> None:
+    """Clouds ship such files: they place devices on PCIe, and NCCL detects links and ports."""
+    tuning = with_file(tmp_path, "NCCL_TOPO_FILE", text)
+    assert choice(1 << 28, 2, tuning) == choice(1 << 28, 2, Tuning())
+    path = str(tmp_path / "NCCL_TOPO_FILE.xml")
+    assert list(variable_lines({"NCCL_TOPO_FILE": path, "NCCL_GRAPH_FILE": "/opt/not/here.xml"})) == [
+        "  NCCL_GRAPH_FILE=/opt/not/here.xml: not modelled, as the file is not on this machine",
+        f"  NCCL_TOPO_FILE={path}: without effect: the file lists neither NVLinks nor ports, which NCCL detects when "
+        "it starts",
+    ]

@@ -88,13 +88,30 @@ def test_an_exported_network_takes_as_long(tmp_path: Path, network: str, tool: s
     path, copy = tmp_path / "cluster.toml", tmp_path / "copy.txt"
     path.write_text(f'gpu = "h100-sxm"\nnodes = 4\ngpus_per_node = 8\n[network]\n{network}\n')
     copy.write_text(exported(path, tool))
-    seconds = [
-        run(open_network(form), [Exchange("all_to_all", 10**9, tuple(range(2, 32, 4)))]).seconds
-        for form in (path, copy)
-    ]
-    assert seconds[0] == pytest.approx(seconds[1], rel=1e-6)
+    exchanges = [Exchange("all_to_all", 10**9, tuple(range(2, 32, 4)))]
+    # ns-3's lists show neither the nodes of PCIe trees nor that GPUs do not meet at a port that they share.
+    if tool == "simai" or not any(word in network for word in ("pcie", "nics")):
+        exchanges.append(Exchange("all_reduce", 10**9, tuple(range(32))))
+    for exchange in exchanges:
+        seconds = [run(open_network(form), [exchange]).seconds for form in (path, copy)]
+        assert seconds[0] == pytest.approx(seconds[1], rel=1e-6)
     if tool == "ns3":
         assert exported(copy, tool) == copy.read_text()
+
+
+@pytest.mark.parametrize(
+    ("links", "gpus_per_node"),
+    [
+        ("0 4 200Gbps 1us 0\n1 4 200Gbps 1us 0\n2 4 200Gbps 1us 0\n3 4 200Gbps 1us 0\n", 1),  # hosts of one port
+        ("0 1 900Gbps 1us 0\n2 3 900Gbps 1us 0\n1 4 200Gbps 1us 0\n2 4 200Gbps 1us 0\n", 2),  # pairs
+        ("0 2 900Gbps 1us 0\n1 3 900Gbps 1us 0\n1 4 200Gbps 1us 0\n2 4 200Gbps 1us 0\n", 1),  # pairs not in a row
+        ("0 1 900Gbps 1us 0\n1 2 900Gbps 1us 0\n2 3 900Gbps 1us 0\n3 4 200Gbps 1us 0\n", 4),  # a chain
+    ],
+)
+def test_links_between_hosts_of_ns3_make_nodes(tmp_path: Path, links: str, gpus_per_node: int) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text(f"5 1 4\n4\n{links}")
+    assert open_network(path).gpus_per_node == gpus_per_node
 
 
 @pytest.mark.parametrize(
