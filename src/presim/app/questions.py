@@ -29,6 +29,7 @@ class FormQuestion:
     groups: tuple[tuple[str, tuple[str, ...]], ...]  # heading -> options shown first
     start: tuple[tuple[str, str], ...] = ()  # values of a new form
     changes: tuple[Change, ...] = ()
+    what_if: tuple[tuple[str, str], ...] = ()  # values of every what-if, so that no control starts a capture of minutes
     omitted: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
     needs: tuple[str, ...] = ()  # options without which the verb refuses, although click does not
     hints: tuple[tuple[str, str], ...] = ()  # help of arguments, which the command line describes in its text
@@ -62,7 +63,8 @@ QUESTIONS = (
             Change("pipeline", "Pipeline parallelism", _DEGREES[:5]),
             Change("data_style", "Data-parallel style"),
         ),
-        ("like", "folder", "framework", "framework_args", "precision", *_OUTPUT_FILES),
+        (("framework", "eager"),),
+        ("like", "folder", "framework_args", "precision", *_OUTPUT_FILES),
         ("gpu", "sequence"),
         (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
@@ -86,7 +88,7 @@ QUESTIONS = (
             Change("cache", "KV cache"),
             Change("price_per_gpu_hour", "Price per GPU hour", ("1", "2", "3", "4", "6", "8")),
         ),
-        ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
+        omitted=("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
     FormQuestion(
