@@ -37,6 +37,7 @@ class FormQuestion:
 
 _SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
 _DEGREES = ("1", "2", "4", "8", "16", "32")
+_BATCHES = tuple(str(2**power) for power in range(3, 13))
 _GPUS = ("a100-80gb-sxm", "h100-sxm", "h200", "b200", "b300", "mi300x")
 _OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
 
@@ -58,6 +59,7 @@ QUESTIONS = (
             Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
             Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
             Change("micro_batch", "Micro-batch", _DEGREES),
+            Change("global_batch", "Global batch", _BATCHES, note="samples of a step"),
             Change("recompute", "Recomputation"),
             Change("tensor", "Tensor parallelism", _DEGREES[:4]),
             Change("pipeline", "Pipeline parallelism", _DEGREES[:5]),

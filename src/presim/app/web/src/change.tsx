@@ -144,6 +144,7 @@ function Changed({ result, form }: { result: Result; form: Form }) {
           </p>
           <OtherBase result={result} base={base} form={form} />
           <Problem text={error} />
+          {error && <p class="dim">Figures of the base, until the controls stand at values that can be predicted:</p>}
           {summary?.warning && <p class="warning">{summary.warning}</p>}
           <Cards figures={summary?.figures ?? baseFigures} base={isChanged ? baseFigures : undefined} />
           {checked && <Copied label="Command" text={checked.command} />}

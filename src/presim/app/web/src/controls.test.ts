@@ -36,9 +36,13 @@ describe("nearby", () => {
   it("has the next positions of a slider first, and all words of a list", () => {
     expect(words({})).toEqual(["inter=0.8", "inter=2", "full", "inter=0.5", "inter=4"]);
   });
+  it("has the control that moved last before others", () => {
+    expect(words({ bandwidth: "inter=1", recompute: "full" })[0]).toBe("inter=1");
+    expect(words({ recompute: "full", bandwidth: "inter=1" })[0]).toBe("inter=0.8");
+  });
   it("follows the slider, and keeps other changes", () => {
     const near = nearby(form, {}, { bandwidth: "inter=4" });
-    expect(near.map((values) => values.bandwidth)).toEqual(["inter=2", "inter=4", "inter=1"]);
+    expect(near.map((values) => values.bandwidth)).toEqual(["inter=2", "inter=1", "inter=4"]);
     expect(near.every((values) => values.framework === "eager")).toBe(true);
   });
 });

@@ -32,8 +32,10 @@ export const changed = (form: Form, base: Values, changes: Record<string, string
 
 const FARTHEST = 2; // positions of a slider
 
-// The values that a next move may ask for, the likelier first: a slider's neighbours, and every word of a list.
+// The values that a next move may ask for, the likelier first: the control that moved last, a slider's neighbours, and
+// every word of a list.
 export function nearby(form: Form, base: Values, changes: Record<string, string>): Values[] {
+  const last = Object.keys(changes).at(-1);
   const moves: { distance: number; values: Values }[] = [];
   for (const control of form.changes) {
     const { words, isSlider, neutral } = offer(
@@ -44,8 +46,9 @@ export function nearby(form: Form, base: Values, changes: Record<string, string>
     );
     const position = words.indexOf(neutral);
     words.forEach((word, index) => {
-      const distance = isSlider ? Math.abs(index - position) : 1;
-      if (index === position || distance > FARTHEST) return;
+      const steps = isSlider ? Math.abs(index - position) : 1;
+      if (index === position || steps > FARTHEST) return;
+      const distance = control.field === last ? steps - FARTHEST : steps;
       const values = changed(form, base, { ...changes, [control.field]: control.pattern.replace("%", word) });
       moves.push({ distance, values });
     });
