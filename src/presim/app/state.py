@@ -34,7 +34,6 @@ from presim.studies.saved_results.show_result import page
 from presim.system import command_line
 from presim.system.files import write_file
 
-
 _NICENESS = 10  # of the process that predicts what nobody has asked for yet
 
 
