@@ -146,7 +146,7 @@ function Changed({ result, form }: { result: Result; form: Form }) {
           <Problem text={error} />
           {error && <p class="dim">Figures of the base, until the controls stand at values that can be predicted:</p>}
           {summary?.warning && <p class="warning">{summary.warning}</p>}
-          <Cards figures={summary?.figures ?? baseFigures} base={isChanged ? baseFigures : undefined} />
+          <Cards figures={summary?.figures ?? baseFigures} base={isChanged && !error ? baseFigures : undefined} />
           {checked && <Copied label="Command" text={checked.command} />}
           {swept && <Sweep answers={answers} swept={swept} base={baseFigures} />}
         </section>
