@@ -44,6 +44,6 @@ def test_every_page_names_an_icon() -> None:
     pages = [
         path for pattern in ("*.jinja", "*.html") for path in package.rglob(pattern) if "node_modules" not in str(path)
     ]
-    heads = {path.name: path.read_text() for path in pages if "<head>" in path.read_text()}
-    assert len(heads) >= 6
+    heads = {str(path.relative_to(package)): path.read_text() for path in pages if "<head>" in path.read_text()}
+    assert len(heads) >= 8
     assert [name for name, text in heads.items() if '<link rel="icon"' not in text] == []
