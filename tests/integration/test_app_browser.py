@@ -228,6 +228,24 @@ def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folde
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_two_degrees_are_composed_from_eager_layers(address: str, browser: Browser) -> None:
+    """Megatron's trainer is not captured for a slider; values that are refused show the base without differences."""
+    browser.resize(1280)
+    browser.open(f"{address}change/compose-1", "light", ready("change"))
+    for degree in ("tensor", "pipeline"):
+        browser.value(f"document.getElementById('change-{degree}').focus()")
+        browser.press("ArrowRight")
+    browser.wait("!!document.querySelector('[data-ready=change] .problem')")
+    assert "needs micro-batches" in browser.value("document.querySelector('[data-ready=change] .problem').textContent")
+    assert browser.value("document.querySelectorAll('.cards .difference').length") == 0
+    browser.value("document.getElementById('change-global_batch').focus()")
+    browser.press("ArrowRight")
+    browser.wait("document.querySelectorAll('.cards .difference').length > 0")
+    command = browser.value("document.querySelector('.copied pre').textContent")
+    assert "--tp 2 --pp 2" in command
+    assert "--framework eager" in command
+
+
 def test_a_sweep_has_a_row_for_every_value(address: str, browser: Browser) -> None:
     """The base is among them, and says that it is."""
     browser.resize(1280)

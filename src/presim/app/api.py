@@ -39,6 +39,7 @@ class Address:
     type: Any = PaneData  # of the JSON
     body: Body = ""  # values of a form, or a file
     media_type: str = "application/json"
+    switches: tuple[str, ...] = ()  # of the query
 
 
 ADDRESSES = (
@@ -48,7 +49,15 @@ ADDRESSES = (
     Address("GET", "/questions/{question}", "form", "The form of a question.", Form),
     Address("POST", "/questions/{question}/check", "check", "What values of a form stand for.", Checked, "values"),
     Address("POST", "/questions/{question}/start", "start", "Start a job that answers.", JobStatus, "values"),
-    Address("POST", "/questions/{question}/change", "change", "A what-if: its figures, not kept.", Summary, "values"),
+    Address(
+        "POST",
+        "/questions/{question}/change",
+        "change",
+        "A what-if: its figures, not kept; `ahead`: by a process of lower priority.",
+        Summary,
+        "values",
+        switches=("ahead",),
+    ),
     Address("GET", "/jobs/{name}", "job", "A job with its log.", JobLog),
     Address("POST", "/jobs/{name}/cancel", "cancel", "End a job.", Done),
     Address("GET", "/comparisons/{names}", "comparison", "What changed between steps, part by part.", list[Block]),
@@ -76,7 +85,7 @@ def openapi() -> dict[str, Any]:
         entry["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in re.findall(r"{(\w+)}", address.path)
-        ]
+        ] + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in address.switches]
         paths.setdefault(f"/api{address.path}", {})[address.method.lower()] = entry
     schemes = {"token": {"type": "apiKey", "in": "header", "name": TOKEN}}
     return {

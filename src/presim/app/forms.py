@@ -29,6 +29,7 @@ class Form(msgspec.Struct, frozen=True):
     other_fields: list[Declaration]
     start: dict[str, str]
     changes: list[dict[str, Any]]
+    what_if: dict[str, str]  # values of every what-if
     suggestions: dict[str, list[str]]  # by option
 
 
@@ -64,6 +65,7 @@ def form_of(name: str) -> Form:
         list(declared.values()),
         dict(subject.start),
         shown,
+        dict(subject.what_if),
         _suggestions(name),
     )
 

@@ -29,6 +29,7 @@ class FormQuestion:
     groups: tuple[tuple[str, tuple[str, ...]], ...]  # heading -> options shown first
     start: tuple[tuple[str, str], ...] = ()  # values of a new form
     changes: tuple[Change, ...] = ()
+    what_if: tuple[tuple[str, str], ...] = ()  # values of every what-if, so that no control starts a capture of minutes
     omitted: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
     needs: tuple[str, ...] = ()  # options without which the verb refuses, although click does not
     hints: tuple[tuple[str, str], ...] = ()  # help of arguments, which the command line describes in its text
@@ -36,6 +37,7 @@ class FormQuestion:
 
 _SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
 _DEGREES = ("1", "2", "4", "8", "16", "32")
+_BATCHES = tuple(str(2**power) for power in range(3, 13))
 _GPUS = ("a100-80gb-sxm", "h100-sxm", "h200", "b200", "b300", "mi300x")
 _OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
 
@@ -57,12 +59,14 @@ QUESTIONS = (
             Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
             Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
             Change("micro_batch", "Micro-batch", _DEGREES),
+            Change("global_batch", "Global batch", _BATCHES, note="samples of a step"),
             Change("recompute", "Recomputation"),
             Change("tensor", "Tensor parallelism", _DEGREES[:4]),
             Change("pipeline", "Pipeline parallelism", _DEGREES[:5]),
             Change("data_style", "Data-parallel style"),
         ),
-        ("like", "folder", "framework", "framework_args", "precision", *_OUTPUT_FILES),
+        (("framework", "eager"),),
+        ("like", "folder", "framework_args", "precision", *_OUTPUT_FILES),
         ("gpu", "sequence"),
         (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
@@ -86,7 +90,7 @@ QUESTIONS = (
             Change("cache", "KV cache"),
             Change("price_per_gpu_hour", "Price per GPU hour", ("1", "2", "3", "4", "6", "8")),
         ),
-        ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
+        omitted=("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
     FormQuestion(

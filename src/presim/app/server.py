@@ -79,7 +79,8 @@ class _Answers:
 
     async def change(self, request: Request) -> Response:
         question, values = request.path_params["question"], _values(await request.body())
-        return _json(await run_in_threadpool(self._state.what_if.ask, question, values))
+        what_if = self._state.what_if_ahead if "ahead" in request.query_params else self._state.what_if
+        return _json(await run_in_threadpool(what_if.ask, question, values))
 
     def job(self, request: Request) -> Response:
         return _json(self._state.job(request.path_params["name"]))

@@ -34,6 +34,8 @@ from presim.studies.saved_results.show_result import page
 from presim.system import command_line
 from presim.system.files import write_file
 
+_NICENESS = 10  # of the process that predicts what nobody has asked for yet
+
 
 class AppState:
     """The state of an app: nothing but its folder and the processes that it has started."""
@@ -41,7 +43,7 @@ class AppState:
     def __init__(self, folder: Path) -> None:
         self.project = Project(folder)
         self.jobs = Jobs(self.project)
-        self.what_if = WhatIf(folder)
+        self.what_if, self.what_if_ahead = WhatIf(folder), WhatIf(folder, niceness=_NICENESS)
         self.timelines = Timelines(self.project)
         self._naming = threading.Lock()
 
@@ -49,6 +51,7 @@ class AppState:
         """End all processes."""
         self.jobs.close()
         self.what_if.close()
+        self.what_if_ahead.close()
 
     def overview(self, *, may_change: bool = True) -> Overview:
         """The folder, the questions, the jobs of this session and the results, newest first."""

@@ -35,9 +35,9 @@ class RefusedError(InputError):
 class WhatIf:
     """The process that answers, started at the first question. One question is answered at a time."""
 
-    def __init__(self, folder: Path, limit_s: float = LIMIT_S) -> None:
-        """``folder``: where commands run, for the files that they name."""
-        self._folder, self._limit_s = folder, limit_s
+    def __init__(self, folder: Path, limit_s: float = LIMIT_S, niceness: int = 0) -> None:
+        """``folder``: where commands run, for the files that they name. ``niceness``: of the process, 0 to 19."""
+        self._folder, self._limit_s, self._niceness = folder, limit_s, niceness
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -68,7 +68,7 @@ class WhatIf:
     def _answer(self, parts: list[str]) -> dict[str, Any]:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "presim.app.worker"],
+                [sys.executable, "-m", "presim.app.worker", str(self._niceness)],
                 cwd=self._folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -52,7 +52,8 @@ class Outputs:
     "--slo",
     multiple=True,
     metavar="METRIC:MS",
-    help="ttft:500, tpot:50 or e2el:5000, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; repeatable.",
+    help="Limit of latency, e.g. ttft:500, tpot:50 or e2el:5000, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; "
+    "repeatable.",
 )
 @click.option(
     "--max-gpus", type=number(quantities.GPUS), help="Most GPUs of a deployment that is searched; default: 16."
@@ -69,7 +70,7 @@ class Outputs:
     "engines",
     multiple=True,
     metavar="NAME[@VERSION]",
-    help="Engine to try, vllm, sglang or e.g. vllm@0.19; repeatable; default: vllm.",
+    help="Engine to try: vllm, sglang or e.g. vllm@0.19; repeatable; default: vllm.",
 )
 @click.option("--engine-version", metavar="VERSION", help="Version of the engine; default: the newest that is known.")
 @click.option(

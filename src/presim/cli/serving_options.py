@@ -258,7 +258,8 @@ FLEET = (
         "--slo",
         multiple=True,
         metavar="METRIC:MS",
-        help="ttft:500, tpot:50@p90, e2el:5000@mean; the percentile is --slo-percentile unless named; repeatable.",
+        help="Limit of latency, e.g. ttft:500, tpot:50@p90 or e2el:5000@mean; the percentile is --slo-percentile "
+        "unless named; repeatable.",
     ),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--price-per-kwh", type=number(quantities.PRICE), help="Price per kWh."),

@@ -36,3 +36,14 @@ def test_the_page_names_no_other_site() -> None:
     text = "".join((STATIC / name).read_text() for name in ("index.html", "app.js", "index.css"))
     sites = set(re.findall(r"https?://[\w.-]+", text))
     assert sites <= {"http://www.w3.org"}
+
+
+def test_every_page_names_an_icon() -> None:
+    """Else a browser asks the server for /favicon.ico, and its console logs the refusal."""
+    package = ROOT / "src/presim"
+    pages = [
+        path for pattern in ("*.jinja", "*.html") for path in package.rglob(pattern) if "node_modules" not in str(path)
+    ]
+    heads = {str(path.relative_to(package)): path.read_text() for path in pages if "<head>" in path.read_text()}
+    assert len(heads) >= 8
+    assert [name for name, text in heads.items() if '<link rel="icon"' not in text] == []

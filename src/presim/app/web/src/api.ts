@@ -32,6 +32,7 @@ export interface Form {
   other_fields: Declaration[];
   start: Values;
   changes: Change[];
+  what_if: Values; // of every what-if
   suggestions: Record<string, string[]>;
 }
 
@@ -180,7 +181,9 @@ export const getProject = () => call<Project>("project");
 export const getForm = (question: string) => call<Form>(`questions/${question}`);
 export const check = (question: string, values: Values) => post<Checked>(`questions/${question}/check`, values);
 export const start = (question: string, values: Values) => post<Job>(`questions/${question}/start`, values);
-export const change = (question: string, values: Values) => post<Summary>(`questions/${question}/change`, values);
+// Ahead: by a process of lower priority, before anybody asks.
+export const change = (question: string, values: Values, isAhead = false) =>
+  post<Summary>(`questions/${question}/change${isAhead ? "?ahead=1" : ""}`, values);
 export const getJob = (name: string) => call<Job>(`jobs/${name}`);
 export const cancel = (name: string) => post<object>(`jobs/${name}/cancel`, {});
 export const getResult = (name: string) => call<Result>(`results/${name}`);

@@ -1,9 +1,9 @@
 // What if: controls that set options of a result's command; the answer comes while they move.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Answers, useAhead, useAnswers } from "./answers";
 import {
   type Change,
   type Checked,
-  change,
   check,
   type Form,
   getForm,
@@ -13,7 +13,7 @@ import {
   start,
   type Values,
 } from "./api";
-import { positions, wordOf } from "./format";
+import { changed, nearby, offer } from "./controls";
 import { Facts } from "./result";
 import { Sweep, type Swept } from "./sweep";
 import { Cards, Copied, Problem, useAnswer } from "./ui";
@@ -28,7 +28,7 @@ export function ChangePage({ name }: { name: string }) {
 }
 
 // One question at a time; of those that come meanwhile, the last.
-function useLatest(question: string, values: Values, isChanged: boolean) {
+function useLatest(answers: Answers, values: Values, isChanged: boolean) {
   const [state, setState] = useState<{ summary?: Summary; error?: string; ms?: number; isBusy?: boolean }>({});
   const wanted = useRef<Values | undefined>(undefined);
   const isRunning = useRef(false);
@@ -41,7 +41,7 @@ function useLatest(question: string, values: Values, isChanged: boolean) {
         const asked = wanted.current;
         const began = performance.now();
         setState((before) => ({ ...before, isBusy: true }));
-        const answer = await change(question, asked).then(
+        const answer = await answers.ask(asked).then(
           (summary) => ({ summary, error: "" }),
           (problem: Error) => ({ summary: undefined, error: problem.message }),
         );
@@ -53,15 +53,16 @@ function useLatest(question: string, values: Values, isChanged: boolean) {
       isRunning.current = false;
     };
     if (isChanged && !isRunning.current) loop();
-  }, [question, values, isChanged]);
+  }, [answers, values, isChanged]);
   return state;
 }
 
 function Changed({ result, form }: { result: Result; form: Form }) {
   const [changes, setChanges] = useState<Record<string, string>>({});
-  const values = useMemo(() => ({ ...result.values, ...changes }), [result.values, changes]);
+  const values = useMemo(() => changed(form, result.values, changes), [form, result.values, changes]);
   const isChanged = Object.keys(changes).length > 0;
-  const { summary, error, ms, isBusy } = useLatest(form.name, values, isChanged);
+  const answers = useAnswers(form.name, result.name);
+  const { summary, error, ms, isBusy } = useLatest(answers, values, isChanged);
   const [swept, setSwept] = useState<Swept>();
   const [checked, setChecked] = useState<Checked>();
   useEffect(() => {
@@ -74,9 +75,14 @@ function Changed({ result, form }: { result: Result; form: Form }) {
       isCurrent = false;
     };
   }, [form.name, values]);
+  // The base as the controls predict it, so that differences come from the changes alone; then the first moves.
+  const [base, setBase] = useState<Summary>();
   useEffect(() => {
-    change(form.name, result.values).catch(() => undefined); // so that the first answer is as fast as the others
-  }, [form.name, result.values]);
+    answers.ask(changed(form, result.values, {})).then(setBase, () => setBase(result.summary));
+  }, [answers, form, result]);
+  const near = useMemo(() => nearby(form, result.values, changes), [form, result.values, changes]);
+  useAhead(answers, near, base !== undefined && !isBusy);
+  const baseFigures = base?.figures ?? result.summary.figures;
   const set = (control: Change, word: string | undefined) => {
     const { [control.field]: _, ...others } = changes;
     setChanges(word === undefined ? others : { ...others, [control.field]: control.pattern.replace("%", word) });
@@ -112,7 +118,9 @@ function Changed({ result, form }: { result: Result; form: Form }) {
                   label: control.label,
                   field: control.field,
                   words,
-                  values: words.map((word) => ({ ...values, [control.field]: control.pattern.replace("%", word) })),
+                  values: words.map((word) =>
+                    changed(form, result.values, { ...changes, [control.field]: control.pattern.replace("%", word) }),
+                  ),
                 })
               }
             />
@@ -134,17 +142,30 @@ function Changed({ result, form }: { result: Result; form: Form }) {
                 ? "Move a control: the figures follow, with the difference to the base."
                 : `Answered in ${(ms / 1000).toFixed(2)} s`}
           </p>
+          <OtherBase result={result} base={base} form={form} />
           <Problem text={error} />
+          {error && <p class="dim">Figures of the base, until the controls stand at values that can be predicted:</p>}
           {summary?.warning && <p class="warning">{summary.warning}</p>}
-          <Cards
-            figures={summary?.figures ?? result.summary.figures}
-            base={isChanged ? result.summary.figures : undefined}
-          />
+          <Cards figures={summary?.figures ?? baseFigures} base={isChanged && !error ? baseFigures : undefined} />
           {checked && <Copied label="Command" text={checked.command} />}
-          {swept && <Sweep question={form.name} swept={swept} base={result.summary.figures} />}
+          {swept && <Sweep answers={answers} swept={swept} base={baseFigures} />}
         </section>
       </div>
     </div>
+  );
+}
+
+// Says so where the controls predict the base otherwise than the result was made.
+function OtherBase({ result, base, form }: { result: Result; base: Summary | undefined; form: Form }) {
+  const kept = result.summary.figures[0];
+  const predicted = base?.figures.find((figure) => figure.key === kept?.key);
+  if (!kept || !predicted || kept.text === predicted.text) return null;
+  const settings = Object.entries(form.what_if).map(([name, value]) => `${name} ${value}`);
+  return (
+    <p class="warning">
+      Differences are to the base as these controls predict it{settings.length > 0 && ` (${settings.join(", ")})`}:{" "}
+      {predicted.label} {predicted.text}. The result itself has {kept.text}.
+    </p>
   );
 }
 
@@ -163,15 +184,8 @@ function Control({
   set: (word: string | undefined) => void;
   sweep: (words: string[]) => void;
 }) {
-  const fields = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
-  const field = fields.find((other) => other.name === control.field);
-  const baseWord = wordOf(base, control.pattern);
-  const offered = control.words.length || control.factors.length ? control.words : (field?.choices ?? []);
-  const words = positions(offered, baseWord ? control.factors : [], baseWord);
-  const isSlider = words.length > 1 && words.every((word) => word !== "" && !Number.isNaN(Number(word)));
-  const current = value === undefined ? baseWord : wordOf(value, control.pattern);
+  const { field, words, isSlider, base: baseWord, current, neutral } = offer(control, form, base, value);
   const id = `change-${control.field}`;
-  const neutral = current || field?.default || (words.includes("1") ? "1" : (words[0] ?? ""));
   if (words.length === 0) return null;
   return (
     <div class={`control ${value === undefined ? "" : "moved"}`} data-change={control.field}>

@@ -44,6 +44,13 @@ describe("labelled", () => {
     });
     expect(labelled(field("Number of nodes."))).toEqual({ label: "Number of nodes", hint: "" });
   });
+  it("does not part an example or a notation", () => {
+    expect(labelled(field("GPU by catalogue id, e.g. h100-sxm, or a TOML file; default: --cluster's."))).toEqual({
+      label: "GPU by catalogue id",
+      hint: "E.g. h100-sxm, or a TOML file; default: --cluster's.",
+    });
+    expect(labelled(field("Share of 0.9:1 of it (more).")).label).toBe("Share of 0.9:1 of it");
+  });
   it("takes the flag where the help is long", () => {
     const help = "The first N blocks of each rank keep activations in host memory.";
     expect(labelled(field(help, "--offload-activations"))).toEqual({ label: "Offload activations", hint: help });

@@ -1,6 +1,7 @@
 // A sweep: one control over all of its words, as a chart of a figure and as a table.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { change, type Figure, type Values } from "./api";
+import type { Answers } from "./answers";
+import type { Figure, Values } from "./api";
 import { Chart } from "./chart";
 import { Difference, Problem, Table } from "./ui";
 
@@ -17,7 +18,7 @@ interface Point {
   error?: string;
 }
 
-export function Sweep({ question, swept, base }: { question: string; swept: Swept; base: Figure[] }) {
+export function Sweep({ answers, swept, base }: { answers: Answers; swept: Swept; base: Figure[] }) {
   const [points, setPoints] = useState<Point[]>([]);
   const [key, setKey] = useState(base[0]?.key ?? "");
   useEffect(() => {
@@ -25,7 +26,7 @@ export function Sweep({ question, swept, base }: { question: string; swept: Swep
     setPoints([]);
     const ask = async () => {
       for (const [index, word] of swept.words.entries()) {
-        const point = await change(question, swept.values[index] ?? {}).then(
+        const point = await answers.ask(swept.values[index] ?? {}).then(
           (summary): Point => ({ word, figures: summary.figures }),
           (problem: Error): Point => ({ word, error: problem.message }),
         );
@@ -37,7 +38,7 @@ export function Sweep({ question, swept, base }: { question: string; swept: Swep
     return () => {
       isCurrent = false;
     };
-  }, [question, swept]);
+  }, [answers, swept]);
   const isDone = points.length === swept.words.length;
   const figure = (point: Point, wanted: string) => point.figures?.find((other) => other.key === wanted);
   const reference = base.find((other) => other.key === key);
