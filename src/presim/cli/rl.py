@@ -215,7 +215,7 @@ _ENGINE = (
 _OTHERS = (
     click.option(
         "--sleep-level",
-        type=click.IntRange(0, 2),
+        type=number(quantities.SLEEP_LEVEL),
         default=2,
         show_default=True,
         help="Of a colocated engine while GPUs train: 0 keeps all in GPU memory, 1 has weights on the host, 2 nothing.",

@@ -21,6 +21,7 @@ from presim.trace.schema import Trace
 from presim.trace.signatures import Collective
 from support.models import llama
 
+SOURCES = ("https://huggingface.co/", "https://github.com/pytorch/torchtune/", "Brown et al.")
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=16)
 
 
@@ -90,5 +91,5 @@ def test_named_models_have_a_source() -> None:
     assert {"llama3-8b", "llama3-405b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3"} <= set(named_models())
     for name in named_models():
         config = json.loads((config_file(name) or Path()).read_bytes())
-        assert config["presim_source"].startswith(("https://huggingface.co/", "Brown et al."))
+        assert config["presim_source"].startswith(SOURCES)
         assert config["architectures"]

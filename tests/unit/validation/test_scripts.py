@@ -180,6 +180,7 @@ BAD = [
     ("benchmarks/frameworks", ("no",), "error: there is no row no; there are torchtitan, megatron"),
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/app_page", ("--opens", "0"), "error: argument --opens: 0 is no number of times; give 1 or more"),
+    ("benchmarks/cost_gate", ("--only", "no"), "the README has no command of no; there are run, simulate"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
     ("benchmarks/run_ahead", ("no-such-row",), "error: there is no row no-such-row; there are gpt2_ddp.py"),
