@@ -119,7 +119,7 @@ class Observers:
         autotuning.install()
         compilation.install(hook)
         shared_compilation.install()
-        flex_attention.install()
+        flex_attention.install(control.values)
         fsdp_shards.install()
         dtensor_flags.install()
         dtensor_lists.install()
@@ -164,6 +164,7 @@ class Observers:
         """Sentences about what the script used, for the result."""
         return (
             *self.triton.work.guesses,
+            *flex_attention.notes(),
             *self.symmetric_memory.notes(),
             *self.deep_ep.notes(),
             *objects.notes(self.unknown_objects),

@@ -255,9 +255,15 @@ class Outputs:
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:
         from presim.engine.ops import host_ns
         from presim.report import chakra
+        from presim.trace.representatives import Representatives
+        from presim.verbs.every_rank import whole_ranks
 
-        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
-        chakra.write(evaluation.ranks, host, evaluation.representatives, folder, evaluation.cluster)
+        ranks, representatives = evaluation.ranks, evaluation.representatives
+        if evaluation.result.every_rank is not None:
+            ranks = whole_ranks(evaluation)
+            representatives = Representatives(list(ranks))
+        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in ranks.items()}
+        chakra.write(ranks, host, representatives, folder, evaluation.cluster)
 
     def _deliver_kineto(self, evaluation: Evaluation, folder: str) -> None:
         from presim.engine.ops import host_ns

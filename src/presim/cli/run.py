@@ -70,7 +70,7 @@ from presim.units import quantities
     multiple=True,
     metavar="KEY=VALUE",
     help="Policy for values that presim does not compute: loss, gradient_norm, number, routing, token, eos, eos_after, "
-    "acceptance, watchdog; or a file of such lines; `off` computes no values. Repeatable.",
+    "acceptance, attention_share, watchdog; or a file of such lines; `off` computes no values. Repeatable.",
 )
 @click.option(
     "--draws",

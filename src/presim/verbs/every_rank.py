@@ -91,13 +91,7 @@ def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | 
     """
     world = evaluation.result.job.world_size
     steady = evaluation.result.steps.steady_index
-    representatives = evaluation.representatives.of(np.arange(world)).tolist()
-    unknown = [rank for rank, representative in enumerate(representatives) if representative < 0]
-    if unknown:
-        raise InputError(
-            f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank "
-            "represents them: capture the job with --ranks auto to simulate every rank"
-        )
+    representatives = _representatives(evaluation)
     steady_ranks = {
         rank: dataclasses.replace(priced, trace=window_of(priced.trace, steady))
         for rank, priced in evaluation.ranks.items()
@@ -106,13 +100,37 @@ def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | 
     _check_memory(ops, world)
     estimate = budgets.Estimate(draws, "draws of --jitter-draws", draws * (_DRAW_S + ops * _OP_S))
     budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
-    all_ranks = [
-        priced if representative == rank else dataclasses.replace(priced, trace=as_rank(priced.trace, rank))
-        for rank, representative in enumerate(representatives)
-        for priced in [steady_ranks[representative]]
-    ]
+    all_ranks = _as_their_ranks(steady_ranks, representatives)
     by_itself = Representatives(range(world))
     return [on_fabric(priced, _seen_by(rank, evaluation.cluster), by_itself) for rank, priced in enumerate(all_ranks)]
+
+
+def whole_ranks(evaluation: Evaluation) -> dict[int, PricedTrace]:
+    """Each rank of the world with all entries of the simulated rank that represents it, in its own groups.
+
+    Raises:
+        InputError: a rank is unknown.
+    """
+    return dict(enumerate(_as_their_ranks(evaluation.ranks, _representatives(evaluation))))
+
+
+def _representatives(evaluation: Evaluation) -> list[int]:
+    """For each rank of the world the simulated rank that represents it."""
+    world = evaluation.result.job.world_size
+    representatives: list[int] = evaluation.representatives.of(np.arange(world)).tolist()
+    unknown = [rank for rank, representative in enumerate(representatives) if representative < 0]
+    if unknown:
+        raise InputError(
+            f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank "
+            "represents them: capture the job with --ranks auto to simulate every rank"
+        )
+    return representatives
+
+
+def _as_their_ranks(simulated: Mapping[int, PricedTrace], representatives: Sequence[int]) -> Iterator[PricedTrace]:
+    for rank, representative in enumerate(representatives):
+        priced = simulated[representative]
+        yield priced if representative == rank else dataclasses.replace(priced, trace=as_rank(priced.trace, rank))
 
 
 def _seen_by(rank: int, cluster: Cluster) -> Cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -148,4 +149,31 @@ def test_the_command_line_writes_a_file_for_each_rank(
     assert groups["groups"] == json.loads((out / "presim.comm_groups.json").read_text())
     assert groups["names"].keys() == groups["groups"].keys()
     assert groups["ranks_like"] == {"0": 1} or groups["ranks_like"]["0"] >= 1
+    capsysbinary.readouterr()
+
+
+def test_every_rank_of_the_world_has_a_file_in_its_own_groups(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A rank that is simulated for others is written for each of them; collectives of a group are of all its ranks."""
+    job, out = str(tmp_path / "job"), tmp_path / "et"
+    plan = ["--gpu", "h100-sxm", "--world-size", "8", "--seq", "512", "--tp", "2", "--pp", "2", "--global-batch", "8"]
+    assert main.run(["compose", "llama3-8b", *plan, "--save", job, "-q"]) == 0
+    assert main.run(["simulate", job, "--ranks-simulated", "all", "--chakra", str(out), "-q"]) == 0
+    groups = json.loads((out / "presim.comm_groups.json").read_text())
+    calls: dict[str, Counter[int]] = {number: Counter() for number in groups}
+    messages: Counter[tuple[int, int, int]] = Counter()
+    for rank in range(8):
+        for node in chakra.decode((out / f"presim.{rank}.et").read_bytes())[1]:
+            values = attributes(node)
+            if "comm_type" in values:
+                calls[str(values["pg_name"])][rank] += 1
+            elif "comm_src" in values:
+                pair = (int(str(values[name])) for name in ("comm_src", "comm_dst", "comm_tag"))
+                messages[next(pair), next(pair), next(pair)] += 1
+    assert {number: sorted(by_rank) for number, by_rank in calls.items() if by_rank} == {
+        number: groups[number] for number, by_rank in calls.items() if by_rank
+    }
+    assert all(len(set(by_rank.values())) <= 1 for by_rank in calls.values())
+    assert set(messages.values()) == {2}  # one sends, the other receives
     capsysbinary.readouterr()

@@ -180,6 +180,7 @@ BAD = [
     ("benchmarks/frameworks", ("no",), "error: there is no row no; there are torchtitan, megatron"),
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/app_page", ("--opens", "0"), "error: argument --opens: 0 is no number of times; give 1 or more"),
+    ("validation/astra_sim", (), "error: the following arguments are required: binary"),
     ("benchmarks/cost_gate", ("--only", "no"), "the README has no command of no; there are run, simulate"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),

@@ -4,8 +4,9 @@ The arguments also have shapes, but not the order of dimensions: in a compiled m
 it lies in memory. They are used only for sizes that the source leaves dynamic.
 
 Which blocks a mask skips is computed on the device, where nothing is computed here. A mask that compares query and key
-positions is assumed to be causal; other conditions (documents, prefixes) are assumed to hold everywhere. With context
-parallelism, a rank has queries from all over the sequence, and such a mask shows them half of the keys.
+positions is assumed to be causal; other conditions (documents, windows, prefixes) are assumed to hold everywhere, which
+the result says (`notes`), unless a policy gives the share of blocks that are visited (``--values attention_share=X``).
+With context parallelism, a rank has queries from all over the sequence, and such a mask shows them half of the keys.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _QUERY, _KEY, _VALUE, _GRADIENT = "arg_Q", "arg_K", "arg_V", "arg_DO"
 _ASSIGNMENT = re.compile(r"^\s*(tmp\d+) = (.+?)\s*$", re.MULTILINE)
 _COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
 _WORD = re.compile(r"tmp\d+")
-_NAMES = "ZQ|HQ|Q_LEN|KV_LEN|GQA_SHARED_HEADS|QK_HEAD_DIM|V_HEAD_DIM"
+_NAMES = "ZQ|HQ|Q_LEN|KV_LEN|GQA_SHARED_HEADS|QK_HEAD_DIM|V_HEAD_DIM|SPARSE_KV_BLOCK_SIZE"
 _SIZE = re.compile(rf"^\s*({_NAMES})(?: : tl\.constexpr)? = (\d+)\s*$", re.MULTILINE)
+_MASK_RESULT = re.compile(r"^\s*mask_mod_output = (tmp\d+)\s*$", re.MULTILINE)
+_NO_BLOCKS = 1 << 30  # PyTorch's size of a block where there is no mask
 _FACTS = "presim_source"  # attribute that keeps the source's facts at a kernel
 
 
@@ -33,13 +36,33 @@ class KernelFacts:
 
     mask: str
     sizes: Mapping[str, int]  # by the template's names
+    has_more_conditions: bool = True  # than that of a causal mask
+
+
+@dataclasses.dataclass
+class MaskPolicy:
+    """What is assumed of blocks that masks skip."""
+
+    visited_share: float | None = None  # of all key blocks, by a query block; None: as the mask's positions say
+    assumptions: dict[str, None] = dataclasses.field(default_factory=dict)  # sentences, in order
 
 
 _NO_FACTS = KernelFacts("", {})
+_POLICY = MaskPolicy()
 
 
-def install() -> None:
-    """Parse the source of each kernel while inductor has it."""
+def notes() -> tuple[str, ...]:
+    """What was assumed of masks in this process."""
+    return tuple(_POLICY.assumptions)
+
+
+def install(policies: Mapping[str, str] | None) -> None:
+    """Parse the source of each kernel while inductor has it.
+
+    ``policies``: as returned by `presim.capture.device_values.policies.parse`.
+    """
+    share = (policies or {}).get("attention_share")
+    _POLICY.visited_share = float(share) if share else None
     when_imported("torch._inductor.async_compile", _read_sources)
 
 
@@ -50,7 +73,7 @@ def _read_sources(module: Any) -> None:
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         kernel = make(self, name, source, *args, **kwargs)
         if "flex" in name:
-            facts = KernelFacts(mask_of(source), sizes_of(source))
+            facts = KernelFacts(mask_of(source), sizes_of(source), has_more_conditions(source))
             if hasattr(kernel, "result"):  # compiled by another process meanwhile
                 kernel.result = functools.partial(_mark_result, kernel.result, facts)
             else:
@@ -82,21 +105,45 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     kv_heads = heads // facts.sizes["GQA_SHARED_HEADS"] if "GQA_SHARED_HEADS" in facts.sizes else key.shape[1]
     width = size("QK_HEAD_DIM", query.shape[-1])
     keys = size("KV_LEN", key.numel() // (batch * kv_heads * width))
+    queries = size("Q_LEN", query.numel() // (batch * heads * width))
+    visited_keys, is_causal = _visited(facts, queries, keys)
     fields = {
         "is": "attention",
         "direction": "backward" if _GRADIENT in arguments else "forward",
         "batch": batch,
         "heads": heads,
         "kv_heads": kv_heads,
-        "q_len": size("Q_LEN", query.numel() // (batch * heads * width)),
-        "kv_len": keys // 2 if facts.mask == "shared" else keys,  # keys that a query sees, averaged over the pieces
+        "q_len": queries,
+        "kv_len": visited_keys,
         "head_dim": width,
         "v_head_dim": size("V_HEAD_DIM", value.shape[-1]),
-        "causal": int(facts.mask == "causal"),
+        "causal": int(is_causal),
         "dtype": str(query.dtype).removeprefix("torch."),
         "backend": "flex",
     }
     return " ".join(f"{field}={content}" for field, content in fields.items())
+
+
+def _visited(facts: KernelFacts, queries: int, keys: int) -> tuple[int, bool]:
+    """Keys whose blocks a query visits, in the mean, and whether half of them are hidden by their position."""
+    is_masked = 0 < facts.sizes.get("SPARSE_KV_BLOCK_SIZE", 0) < _NO_BLOCKS
+    if is_masked and _POLICY.visited_share is not None:
+        return max(1, round(keys * _POLICY.visited_share)), False
+    if is_masked and facts.has_more_conditions:
+        assumed = {"causal": "all keys before a query", "shared": "half of the keys"}.get(facts.mask, "all keys")
+        _POLICY.assumptions[
+            f"Flex attention of {queries:,} queries and {keys:,} keys: the device computes which blocks its mask "
+            f"skips, and {assumed} are assumed to be visited. With documents or windows that is too much: --values "
+            "attention_share=X gives the share of key blocks that a block of queries visits."
+        ] = None
+    return keys // 2 if facts.mask == "shared" else keys, facts.mask == "causal"
+
+
+def has_more_conditions(source: str) -> bool:
+    """Whether a mask has conditions besides a comparison of positions, in the form of `mask_of`."""
+    results = set(_MASK_RESULT.findall(source))
+    comparisons = {name for name, expression in _ASSIGNMENT.findall(source) if _COMPARISON.fullmatch(expression)}
+    return not results or not results <= comparisons
 
 
 def sizes_of(source: str) -> dict[str, int]:

@@ -61,6 +61,13 @@ def _numbers(text: str) -> list[float]:
     return [_number(part) for part in text.split(",")]
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError
+    return value
+
+
 def _natural(text: str) -> int:
     value = int(text)
     if value < 0:
@@ -77,6 +84,7 @@ _CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
     "eos": (_natural, "the id of the end-of-sequence token"),
     "eos_after": (drawn_values.lengths, drawn_values.LENGTHS),
     "acceptance": (drawn_values.acceptance, drawn_values.ACCEPTANCE),
+    "attention_share": (_share, "a share above 0 and at most 1 of the key blocks"),
     "watchdog": (_number, "seconds"),
 }
 DEFAULTS = {"loss": "2.0", "gradient_norm": "1.0", "number": "0.5", "routing": "balanced", "watchdog": "60"}
@@ -145,7 +153,7 @@ def format_for_hook(policies: dict[str, str], lowest_rank: int | None = None) ->
 
     ``lowest_rank``: each rank gets its own values, and this one the lowest losses and numbers.
     """
-    settings = {key: value for key, value in policies.items() if key not in ("routing", "watchdog")}
+    settings = {key: value for key, value in policies.items() if key not in ("routing", "attention_share", "watchdog")}
     if "eos_after" in settings:
         settings["eos_after"] = ",".join(map(str, drawn_values.lengths(settings["eos_after"])))
     if "acceptance" in settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.adapters.flex_attention import mask_of, sizes_of
+from presim.capture.adapters.flex_attention import has_more_conditions, mask_of, sizes_of
 
 POSITIONS = """
         tmp2 = (m)
@@ -36,3 +36,15 @@ def test_constant_sizes_are_parsed() -> None:
     """Dynamic sizes are parameters of the kernel."""
     source = "    GQA_SHARED_HEADS : tl.constexpr = 16\n    ZQ = 1\n    HQ = 16\n    Q_LEN = ks0\n    KV_LEN = 32768\n"
     assert sizes_of(source) == {"GQA_SHARED_HEADS": 16, "ZQ": 1, "HQ": 16, "KV_LEN": 32768}
+
+
+@pytest.mark.parametrize(
+    ("lines", "has_more"),
+    [
+        (("tmp8 = tmp2 >= tmp3", "mask_mod_output = tmp8"), False),
+        (("tmp8 = tmp2 >= tmp3", "tmp10 = tmp8 & tmp9", "mask_mod_output = tmp10"), True),  # of one document
+        (("tmp8 = tmp5 == tmp6", "mask_mod_output = tmp8"), True),
+    ],
+)
+def test_conditions_besides_positions_are_seen(lines: tuple[str, ...], has_more: bool) -> None:
+    assert has_more_conditions(POSITIONS + "".join(f"        {line}\n" for line in lines)) == has_more
