@@ -3,9 +3,9 @@
 The arguments also have shapes, but not the order of dimensions: in a compiled model, a transposed tensor is passed as
 it lies in memory. They are used only for sizes that the source leaves dynamic.
 
-Which blocks a mask skips is computed on the device, where nothing is computed here. A mask that compares query and key
-positions is assumed to be causal; other conditions (documents, windows, prefixes) are assumed to hold everywhere, which
-the result says (`notes`), unless a policy gives the share of blocks that are visited (``--values attention_share=X``).
+Which blocks a mask skips is computed on the device, where nothing is computed here. Conditions on positions, causal
+ones and windows, are known from the source (`flex_masks`). Others (documents, prefixes) are assumed to hold everywhere,
+which the result says (`notes`), unless a policy gives the share of blocks that are visited (``attention_share``).
 With context parallelism, a rank has queries from all over the sequence, and such a mask shows them half of the keys.
 """
 
@@ -17,15 +17,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from presim.capture.adapters.flex_masks import Mask, mask_of
 from presim.capture.script.after_import import when_imported
 
 _QUERY, _KEY, _VALUE, _GRADIENT = "arg_Q", "arg_K", "arg_V", "arg_DO"
-_ASSIGNMENT = re.compile(r"^\s*(tmp\d+) = (.+?)\s*$", re.MULTILINE)
-_COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
-_WORD = re.compile(r"tmp\d+")
 _NAMES = "ZQ|HQ|Q_LEN|KV_LEN|GQA_SHARED_HEADS|QK_HEAD_DIM|V_HEAD_DIM|SPARSE_KV_BLOCK_SIZE"
 _SIZE = re.compile(rf"^\s*({_NAMES})(?: : tl\.constexpr)? = (\d+)\s*$", re.MULTILINE)
-_MASK_RESULT = re.compile(r"^\s*mask_mod_output = (tmp\d+)\s*$", re.MULTILINE)
 _NO_BLOCKS = 1 << 30  # PyTorch's size of a block where there is no mask
 _FACTS = "presim_source"  # attribute that keeps the source's facts at a kernel
 
@@ -34,9 +31,8 @@ _FACTS = "presim_source"  # attribute that keeps the source's facts at a kernel
 class KernelFacts:
     """Facts from a kernel's source."""
 
-    mask: str
+    mask: Mask
     sizes: Mapping[str, int]  # by the template's names
-    has_more_conditions: bool = True  # than that of a causal mask
 
 
 @dataclasses.dataclass
@@ -47,7 +43,7 @@ class MaskPolicy:
     assumptions: dict[str, None] = dataclasses.field(default_factory=dict)  # sentences, in order
 
 
-_NO_FACTS = KernelFacts("", {})
+_NO_FACTS = KernelFacts(Mask(), {})
 _POLICY = MaskPolicy()
 
 
@@ -73,7 +69,7 @@ def _read_sources(module: Any) -> None:
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         kernel = make(self, name, source, *args, **kwargs)
         if "flex" in name:
-            facts = KernelFacts(mask_of(source), sizes_of(source), has_more_conditions(source))
+            facts = KernelFacts(mask_of(source), sizes_of(source))
             if hasattr(kernel, "result"):  # compiled by another process meanwhile
                 kernel.result = functools.partial(_mark_result, kernel.result, facts)
             else:
@@ -126,56 +122,25 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
 
 def _visited(facts: KernelFacts, queries: int, keys: int) -> tuple[int, bool]:
     """Keys whose blocks a query visits, in the mean, and whether half of them are hidden by their position."""
-    is_masked = 0 < facts.sizes.get("SPARSE_KV_BLOCK_SIZE", 0) < _NO_BLOCKS
+    mask, block = facts.mask, facts.sizes.get("SPARSE_KV_BLOCK_SIZE", 0)
+    is_masked = 0 < block < _NO_BLOCKS
     if is_masked and _POLICY.visited_share is not None:
         return max(1, round(keys * _POLICY.visited_share)), False
-    if is_masked and facts.has_more_conditions:
-        assumed = {"causal": "all keys before a query", "shared": "half of the keys"}.get(facts.mask, "all keys")
+    in_window = mask.window + block  # a block of queries sees the window before its first and up to its last
+    is_window = mask.positions == "causal" and mask.window > 0 and 2 * in_window < keys
+    if is_masked and not mask.is_whole:
+        before = f"the {mask.window:,} keys" if is_window else "all keys"
+        assumed = {"causal": f"{before} before a query", "shared": "half of the keys"}.get(mask.positions, "all keys")
         _POLICY.assumptions[
             f"Flex attention of {queries:,} queries and {keys:,} keys: the device computes which blocks its mask "
-            f"skips, and {assumed} are assumed to be visited. With documents or windows that is too much: --values "
+            f"skips, and {assumed} are assumed to be visited. With documents that is too much: --values "
             "attention_share=X gives the share of key blocks that a block of queries visits."
         ] = None
-    return keys // 2 if facts.mask == "shared" else keys, facts.mask == "causal"
-
-
-def has_more_conditions(source: str) -> bool:
-    """Whether a mask has conditions besides a comparison of positions, in the form of `mask_of`."""
-    results = set(_MASK_RESULT.findall(source))
-    comparisons = {name for name, expression in _ASSIGNMENT.findall(source) if _COMPARISON.fullmatch(expression)}
-    return not results or not results <= comparisons
+    if is_window:
+        return in_window, False
+    return keys // 2 if mask.positions == "shared" else keys, mask.positions == "causal"
 
 
 def sizes_of(source: str) -> dict[str, int]:
     """Constant sizes in a kernel's source, by the template's names."""
     return {name: int(size) for name, size in _SIZE.findall(source)}
-
-
-def mask_of(source: str) -> str:
-    """The mask in a kernel's source.
-
-    Args:
-        source: the whole generated file. The template calls the query position m and the key position n; the mask
-            renames
-            them, may look them up in a table, and compares them.
-
-    Returns:
-        ``causal`` if the query position has to be at least the key position; ``shared`` if the compared positions were
-        looked up or computed first (context parallelism distributes sequences in pieces); ``""`` otherwise.
-    """
-    kinds: dict[str, str] = {}  # name -> derived from the query position (m), the key position (n) or both
-    plain: set[str] = set()
-    for name, expression in _ASSIGNMENT.findall(source):
-        if compared := _COMPARISON.fullmatch(expression):
-            first, sign, second = compared.groups()
-            query, key = (first, second) if sign in (">=", ">") else (second, first)
-            if kinds.get(query) == "m" and kinds.get(key) == "n":
-                return "causal" if {query, key} <= plain else "shared"
-        used = {kinds[word] for word in _WORD.findall(expression) if word in kinds}
-        if expression in ("(m)", "(n)"):
-            used = {expression[1]}
-            plain.add(name)
-        kinds.pop(name, None)
-        if used:
-            kinds[name] = used.pop() if len(used) == 1 else "both"
-    return ""

@@ -1,35 +1,20 @@
-"""Parsing flex attention's mask and sizes from inductor's source."""
+"""Sizes in the source of flex attention, and the keys that a mask lets a query see."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from presim.capture.adapters.flex_attention import has_more_conditions, mask_of, sizes_of
-
-POSITIONS = """
-        tmp2 = (m)
-        tmp3 = (n)
-        tmp5 = tl.load(in_ptr9 + tmp2)
-        tmp6 = tl.load(in_ptr10 + tmp3)
-        tmp7 = tmp2 + tmp3
-"""
+from presim.capture.adapters import flex_attention
+from presim.capture.adapters.flex_attention import KernelFacts, sizes_of
+from presim.capture.adapters.flex_masks import Mask
 
 
-@pytest.mark.parametrize(
-    ("comparison", "mask"),
-    [
-        ("tmp2 >= tmp3", "causal"),
-        ("tmp3 <= tmp2", "causal"),
-        ("tmp3 >= tmp2", ""),
-        ("tmp5 >= tmp3", "shared"),
-        ("tmp5 >= tmp6", "shared"),
-        ("tmp3 >= tmp5", ""),  # the document began before the key
-        ("tmp7 >= tmp3", ""),
-        ("tmp2 >= tmp9", ""),
-    ],
-)
-def test_a_mask_is_causal_if_the_query_position_is_at_least_the_key_s(comparison: str, mask: str) -> None:
-    assert mask_of(f"{POSITIONS}        tmp8 = {comparison}\n        mask_mod_output = tmp8\n") == mask
+@pytest.fixture(autouse=True)
+def _no_assumptions() -> Iterator[None]:
+    yield
+    flex_attention._POLICY = flex_attention.MaskPolicy()
 
 
 def test_constant_sizes_are_parsed() -> None:
@@ -39,12 +24,24 @@ def test_constant_sizes_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "has_more"),
+    ("mask", "block", "visited", "notes"),
     [
-        (("tmp8 = tmp2 >= tmp3", "mask_mod_output = tmp8"), False),
-        (("tmp8 = tmp2 >= tmp3", "tmp10 = tmp8 & tmp9", "mask_mod_output = tmp10"), True),  # of one document
-        (("tmp8 = tmp5 == tmp6", "mask_mod_output = tmp8"), True),
+        (Mask("causal", 0, True), 128, (4096, True), 0),
+        (Mask("causal", 0, False), 128, (4096, True), 1),  # of documents
+        (Mask("causal", 1024, True), 128, (1152, False), 0),
+        (Mask("causal", 3000, True), 128, (4096, True), 0),  # hides less than positions do
+        (Mask("shared", 0, True), 128, (2048, False), 0),
+        (Mask("", 0, False), 1 << 30, (4096, False), 0),  # without blocks there is no mask
     ],
 )
-def test_conditions_besides_positions_are_seen(lines: tuple[str, ...], has_more: bool) -> None:
-    assert has_more_conditions(POSITIONS + "".join(f"        {line}\n" for line in lines)) == has_more
+def test_a_query_visits_what_its_mask_may_show(mask: Mask, block: int, visited: tuple[int, bool], notes: int) -> None:
+    facts = KernelFacts(mask, {"SPARSE_KV_BLOCK_SIZE": block})
+    assert flex_attention._visited(facts, 4096, 4096) == visited
+    assert len(flex_attention.notes()) == notes
+
+
+def test_a_policy_gives_the_share_of_blocks() -> None:
+    flex_attention._POLICY = flex_attention.MaskPolicy(visited_share=0.125)
+    facts = KernelFacts(Mask("causal", 0, False), {"SPARSE_KV_BLOCK_SIZE": 128})
+    assert flex_attention._visited(facts, 4096, 4096) == (512, False)
+    assert not flex_attention.notes()
