@@ -5,7 +5,8 @@
 CPU time is that of all processes of a command, divided by the CPU time of a calibration loop that runs before and
 after it, so that a slower or busier machine counts for both. The least of three runs is compared; a command that took
 more is run three more times. ``--write`` records the ratios instead, in benchmarks/results/cost_gate.json. `.ci/run`
-runs this behind the tests.
+runs this behind the tests for the verbs that end in seconds. Four runs on a busy machine differed by up to 9 %; on
+another kind of processor ratios differ by more, so there nothing is compared.
 """
 
 from __future__ import annotations
@@ -51,6 +52,20 @@ for step in range(3):
     optimizer.zero_grad()
 """
 _COMMAND = re.compile(r"^\$ (presim .+?)(?:\s{2,}#.*)?$", re.MULTILINE)
+
+
+class Record(msgspec.Struct):
+    """What was recorded: CPU time by verb, in calibration loops, and on which processor."""
+
+    processor: str
+    ratios: dict[str, float]
+
+
+def processor() -> str:
+    """This machine's processor, as Linux names it: model, family, model number and cache."""
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    fields = {name.strip(): text.strip() for name, _, text in lines}
+    return ", ".join(fields.get(name, "unknown") for name in ("model name", "cpu family", "model", "cache size"))
 
 
 def readme_commands() -> dict[str, list[str]]:
@@ -116,12 +131,17 @@ def main() -> None:
     verbs = args.only.split(",") if args.only else list(commands)
     if unknown := [verb for verb in verbs if verb not in commands]:
         raise InputError(f"the README has no command of {unknown[0]}; there are {', '.join(commands)}")
-    recorded = decode_json(RECORD.read_bytes(), dict[str, float]) if RECORD.is_file() else {}
+    record = decode_json(RECORD.read_bytes(), Record) if RECORD.is_file() else Record(processor(), {})
+    if record.processor != processor() and not args.write:
+        print(f"not compared: times are recorded for {record.processor}, and this is {processor()}")
+        return
+    recorded = record.ratios if record.processor == processor() else {}
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
         ratios = measured(commands, verbs, recorded, Path(name), judges=not args.write)
     if args.write:
-        write_file(RECORD, msgspec.json.format(msgspec.json.encode({**recorded, **ratios}, order="sorted")) + b"\n")
+        record = Record(processor(), dict(sorted({**recorded, **ratios}.items())))
+        write_file(RECORD, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     elif slower := grown(ratios, recorded):
         raise InputError(
             f"{', '.join(slower)} took more than {MOST_GROWTH} times the recorded CPU time: find why, or record the "

@@ -43,3 +43,13 @@ def test_a_verb_without_a_record_is_named(gate: ModuleType) -> None:
 
 def test_a_calibration_loop_takes_time(gate: ModuleType) -> None:
     assert gate.calibration_s() > 0.05
+
+
+def test_times_of_another_processor_are_not_compared(
+    gate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gate, "RECORD", tmp_path / "record.json")
+    (tmp_path / "record.json").write_text('{"processor": "another", "ratios": {"simulate": 0.001}}')
+    monkeypatch.setattr(sys, "argv", ["cost_gate.py", "--only", "simulate"])
+    gate.main()
+    assert capsys.readouterr().out.startswith("not compared: times are recorded for another, and this is ")
