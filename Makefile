@@ -130,7 +130,7 @@ test-long: venv frameworks shim  ## the tests that `make test` leaves out, and m
 		-m 'not long' tests/property tests/conformance tests/unit/serving/fast
 
 quick: $(PRESIM)  ## the quick tests among those that need neither PyTorch nor the emulated libraries
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not torch_cuda and not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not torch_cuda and not slow and not long'
 
 lint: venv  ## style and types
 	$(BIN)/ruff check

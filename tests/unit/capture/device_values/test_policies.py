@@ -29,7 +29,7 @@ def test_later_options_override_earlier_ones_and_files_count_as_their_lines(tmp_
     ("option", "sentence"),
     [
         ("los=2", "--values los=2: unknown key 'los'; use one of loss, gradient_norm, number, routing, token, eos, "
-                  "eos_after, acceptance, watchdog, or `off`"),
+                  "eos_after, acceptance, attention_share, watchdog, or `off`"),
         ("eos_after=uniform:9:3", "--values eos_after=uniform:9:3: expected a number of tokens, "
                                   "uniform:LOW:HIGH[:SEED], lognormal:MEDIAN:SIGMA[:SEED] or file:PATH"),
         ("eos_after=lognormal:0:1", "--values eos_after=lognormal:0:1: expected a number of tokens, "
