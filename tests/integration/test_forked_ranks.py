@@ -194,13 +194,16 @@ def _as_for_a_user() -> Iterator[None]:
         yield
 
 
-def test_captures_of_tests_have_the_same_trace(tmp_path: Path) -> None:
+def test_captures_of_tests_have_the_same_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are forks of a server's (`support.preloaded`), of whose environment a second request makes a base."""
     script = tmp_path / "script.py"
     script.write_text(SAME)
     alone = captured(script, None)
     preloaded.install()
+    started, fork = [], preloaded._fork
+    monkeypatch.setattr(preloaded, "_fork", lambda *request: started.append(fork(*request)) or started[-1])
     traces = [captured(script, None) for _ in range(3)]
+    assert isinstance(started[-1], preloaded.PreloadedProcess)
     assert all(asked(trace) == asked(alone) for trace in traces)
     assert all(trace.manifest.allocator == alone.manifest.allocator for trace in traces)
 

@@ -259,10 +259,12 @@ class Outputs:
         from presim.verbs.every_rank import whole_ranks
 
         ranks, representatives = evaluation.ranks, evaluation.representatives
+        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in ranks.items()}
         if evaluation.result.every_rank is not None:
             ranks = whole_ranks(evaluation)
+            simulated = representatives.of(list(ranks)).tolist()
+            host = {rank: host[representative] for rank, representative in zip(ranks, simulated)}
             representatives = Representatives(list(ranks))
-        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in ranks.items()}
         chakra.write(ranks, host, representatives, folder, evaluation.cluster)
 
     def _deliver_kineto(self, evaluation: Evaluation, folder: str) -> None:

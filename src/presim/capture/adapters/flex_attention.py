@@ -40,6 +40,7 @@ class MaskPolicy:
     """What is assumed of blocks that masks skip."""
 
     visited_share: float | None = None  # of all key blocks, by a query block; None: as the mask's positions say
+    is_share_used: bool = False
     assumptions: dict[str, None] = dataclasses.field(default_factory=dict)  # sentences, in order
 
 
@@ -48,7 +49,9 @@ _POLICY = MaskPolicy()
 
 
 def notes() -> tuple[str, ...]:
-    """What was assumed of masks in this process."""
+    """What was assumed of masks in this process, and a share that no mask asked for."""
+    if _POLICY.visited_share is not None and not _POLICY.is_share_used:
+        return ("The policy attention_share had no effect: no compiled flex attention with a mask ran.",)
     return tuple(_POLICY.assumptions)
 
 
@@ -125,6 +128,7 @@ def _visited(facts: KernelFacts, queries: int, keys: int) -> tuple[int, bool]:
     mask, block = facts.mask, facts.sizes.get("SPARSE_KV_BLOCK_SIZE", 0)
     is_masked = 0 < block < _NO_BLOCKS
     if is_masked and _POLICY.visited_share is not None:
+        _POLICY.is_share_used = True
         return max(1, round(keys * _POLICY.visited_share)), False
     in_window = mask.window + block  # a block of queries sees the window before its first and up to its last
     is_window = mask.positions == "causal" and mask.window > 0 and 2 * in_window < keys
@@ -133,7 +137,7 @@ def _visited(facts: KernelFacts, queries: int, keys: int) -> tuple[int, bool]:
         assumed = {"causal": f"{before} before a query", "shared": "half of the keys"}.get(mask.positions, "all keys")
         _POLICY.assumptions[
             f"Flex attention of {queries:,} queries and {keys:,} keys: the device computes which blocks its mask "
-            f"skips, and {assumed} are assumed to be visited. With documents that is too much: --values "
+            f"skips, and {assumed} are assumed to be visited. Where it hides documents, that is too much: --values "
             "attention_share=X gives the share of key blocks that a block of queries visits."
         ] = None
     if is_window:

@@ -11,7 +11,7 @@ import re
 
 _ASSIGNMENT = re.compile(r"^\s*(tmp\d+) = (.+?)\s*$", re.MULTILINE)
 _COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
-_BOTH = re.compile(r"(tmp\d+) & (tmp\d+)")
+_CONJUNCTION = re.compile(r"(tmp\d+) & (tmp\d+)")
 _DISTANCE = re.compile(r"(tmp\d+) - (tmp\d+)")
 _CONSTANT = re.compile(r"tl\.full\(\[1\], (\w+), tl\.\w+\)")
 _RESULT = re.compile(r"^\s*mask_mod_output = (tmp\d+)\s*$", re.MULTILINE)
@@ -34,21 +34,37 @@ class Mask:
 
 
 def mask_of(source: str) -> Mask:
-    """The mask in a kernel's source, which is the whole generated file."""
+    """The mask in a kernel's source, which is the whole generated file; that of its first loop, as all have the same.
+
+    A comparison of positions that need not hold (``causal | prefix``) hides nothing for certain.
+    """
+    if (result := _RESULT.search(source)) is None:
+        return Mask(_compared_positions(source)[1])
+    source = source[: result.start()]
     expressions = dict(_ASSIGNMENT.findall(source))
-    compared = _compared_positions(source)
-    result = _RESULT.findall(source)
-    conditions = _joined(result[0], expressions) if result else []
-    windows = {name: size for name in conditions if (size := _window(expressions[name], expressions))}
-    known = {name for name in conditions if "True" in expressions[name] or name in windows or name == compared[0]}
-    is_whole = bool(conditions) and known == set(conditions)
-    return Mask(compared[1], min(windows.values(), default=0), is_whole)
+    conditions = _required(result.group(1), expressions)
+    comparison, positions = _compared_positions(source)
+    windows = {name: size for name in conditions if (size := _window(expressions.get(name, ""), expressions))}
+    always_true = {name for name in conditions if _constant(expressions.get(name, "")) == "True"}
+    return Mask(
+        positions=positions if comparison in conditions else "",
+        window=min(windows.values(), default=0),
+        is_whole=set(conditions) <= {comparison, *windows, *always_true},
+    )
 
 
-def _joined(name: str, expressions: dict[str, str]) -> list[str]:
+def _required(name: str, expressions: dict[str, str]) -> list[str]:
     """The conditions that all have to hold for a name to be true."""
-    both = _BOTH.fullmatch(expressions.get(name, ""))
-    return [part for word in both.groups() for part in _joined(word, expressions)] if both else [name]
+    conjunction = _CONJUNCTION.fullmatch(expressions.get(name, ""))
+    if conjunction is None:
+        return [name]
+    return [condition for word in conjunction.groups() for condition in _required(word, expressions)]
+
+
+def _constant(expression: str) -> str:
+    """The value of a constant; empty for other expressions."""
+    constant = _CONSTANT.fullmatch(expression)
+    return constant.group(1) if constant else ""
 
 
 def _window(expression: str, expressions: dict[str, str]) -> int:
@@ -58,13 +74,13 @@ def _window(expression: str, expressions: dict[str, str]) -> int:
         return 0
     first, sign, second = compared.groups()
     distance, limit = (first, second) if sign in ("<", "<=") else (second, first)
-    ends = _DISTANCE.fullmatch(expressions.get(distance, ""))
-    constant = _CONSTANT.fullmatch(expressions.get(limit, ""))
-    if ends is None or constant is None or not constant.group(1).isdecimal():
+    subtraction = _DISTANCE.fullmatch(expressions.get(distance, ""))
+    size = _constant(expressions.get(limit, ""))
+    if subtraction is None or not size.isdecimal():
         return 0
-    if [expressions.get(end) for end in ends.groups()] != ["(m)", "(n)"]:
+    if [expressions.get(position) for position in subtraction.groups()] != ["(m)", "(n)"]:
         return 0
-    return int(constant.group(1)) + (sign in ("<=", ">="))
+    return int(size) + (sign in ("<=", ">="))
 
 
 def _compared_positions(source: str) -> tuple[str, str]:

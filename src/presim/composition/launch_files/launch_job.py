@@ -66,8 +66,10 @@ def check_supported(framework: str, plan: Plan, expressed: Collection[str], **al
     """
     silent = {name for degree, names in _WITH_DEGREE.items() if getattr(plan, degree) == 1 for name in names}
     free_fields = {*allowed, *expressed, *_SIZES, *_NOT_OF_LAUNCH, *silent}
-    others = {field.name: (field.default,) for field in msgspec.structs.fields(Plan) if field.name not in free_fields}
-    for name, values in {**allowed, **others}.items():
+    only_defaults = {
+        field.name: (field.default,) for field in msgspec.structs.fields(Plan) if field.name not in free_fields
+    }
+    for name, values in {**allowed, **only_defaults}.items():
         value = getattr(plan, name)
         if value not in values:
             listed = " or ".join(

@@ -45,3 +45,9 @@ def test_a_policy_gives_the_share_of_blocks() -> None:
     facts = KernelFacts(Mask("causal", 0, False), {"SPARSE_KV_BLOCK_SIZE": 128})
     assert flex_attention._visited(facts, 4096, 4096) == (512, False)
     assert not flex_attention.notes()
+
+
+def test_a_share_that_no_mask_asks_for_is_named() -> None:
+    flex_attention._POLICY = flex_attention.MaskPolicy(visited_share=0.125)
+    assert flex_attention._visited(KernelFacts(Mask(), {}), 4096, 4096) == (4096, False)
+    assert flex_attention.notes()[0].startswith("The policy attention_share had no effect")

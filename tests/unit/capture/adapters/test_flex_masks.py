@@ -65,8 +65,15 @@ def test_a_mask_is_causal_if_the_query_position_is_at_least_the_key_s(comparison
         ),
         (("tmp10 = tmp5 - tmp3", "tmp11 = tl.full([1], 8, tl.int64)", "tmp8 = tmp10 < tmp11"), Mask("", 0, False)),
         (("tmp8 = tmp5 == tmp6",), Mask("", 0, False)),
+        (("tmp9 = tmp2 >= tmp3", "tmp10 = tmp3 < tmp5", "tmp8 = tmp9 | tmp10"), Mask("", 0, False)),  # a prefix
     ],
 )
 def test_windows_and_other_conditions_are_seen(lines: tuple[str, ...], mask: Mask) -> None:
     text = "".join(f"        {line}\n" for line in lines)
     assert mask_of(f"{POSITIONS}{text}        mask_mod_output = tmp8\n") == mask
+
+
+def test_names_behind_the_mask_are_of_other_parts() -> None:
+    """The source has several loops and an epilogue, which use the same names again."""
+    mask = f"{POSITIONS}        tmp8 = tmp2 >= tmp3\n        mask_mod_output = tmp8\n"
+    assert mask_of(f"{mask}        tmp8 = tmp5 * tmp6\n        tmp2 = tmp8\n") == Mask("causal", 0, True)
