@@ -10,6 +10,7 @@ from typing import Any
 
 from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
+from presim.capture.reading.packed_attention import mean_length, packed_tensors, sequence_count
 from presim.trace.group_sizes import rounded, sizes_of
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
@@ -54,7 +55,7 @@ def _attention_kernel(operator: LaunchingOperator, *, backward: bool) -> Signatu
     """
     tensors = [operand for operand in operator.inputs if len(operand.shape) == 4]
     if len(tensors) < (4 if backward else 3):
-        return None
+        return _packed_attention_kernel(operator, backward=backward)
     query, key, value = tensors[1:4] if backward else tensors[0:3]
     rows_first = "scaled_dot_product" not in operator.base_name
     length, heads = (1, 2) if rows_first else (2, 1)
@@ -67,6 +68,27 @@ def _attention_kernel(operator: LaunchingOperator, *, backward: bool) -> Signatu
         kv_len=key.shape[length],
         head_dim=query.shape[3],
         v_head_dim=value.shape[3],
+        causal=_is_causal(operator),
+        dtype=query.dtype,
+        backend="flash" if "flash" in operator.base_name else "efficient",
+    )
+
+
+def _packed_attention_kernel(operator: LaunchingOperator, *, backward: bool) -> Signature | None:
+    """Attention within sequences that lie one behind the other; None without their beginnings."""
+    tensors, sequences = packed_tensors(operator, backward=backward), sequence_count(operator)
+    if tensors is None or not sequences:
+        return None
+    query, key, value = tensors
+    return Attention(
+        direction="backward" if backward else "forward",
+        batch=sequences,
+        heads=query.shape[1],
+        kv_heads=key.shape[1],
+        q_len=mean_length(query, sequences),
+        kv_len=mean_length(key, sequences),
+        head_dim=query.shape[2],
+        v_head_dim=value.shape[2],
         causal=_is_causal(operator),
         dtype=query.dtype,
         backend="flash" if "flash" in operator.base_name else "efficient",

@@ -9,6 +9,7 @@ import msgspec
 from presim.capture.reading.compute_kernels import grouped_product
 from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
+from presim.capture.reading.packed_attention import mean_length, packed_tensors
 from presim.trace.signatures import (
     Attention,
     Convolution,
@@ -64,7 +65,22 @@ def signature(work: Descriptor, operator: LaunchingOperator | None) -> Signature
         return call_signature
     if operator.name.startswith("te::fused_attn") and operator.scalars:
         return msgspec.structs.replace(call_signature, window=operator.scalars[0])
+    if operator.name.startswith("aten::") and work.number("ragged"):
+        return _of_mean_length(call_signature, operator)
     return call_signature
+
+
+def _of_mean_length(attention: Attention, operator: LaunchingOperator) -> Attention:
+    """Attention within packed sequences: cuDNN's graph has the length that none exceeds, the tensors all tokens."""
+    tensors = packed_tensors(operator, backward=attention.direction == "backward")
+    if tensors is None:
+        return attention
+    query, key, _ = tensors
+    return msgspec.structs.replace(
+        attention,
+        q_len=min(attention.q_len, mean_length(query, attention.batch)),
+        kv_len=min(attention.kv_len, mean_length(key, attention.batch)),
+    )
 
 
 def _gemm(work: Descriptor) -> Gemm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from presim.capture.reading.classify import classify_launch, memory_family
@@ -188,6 +189,30 @@ def test_an_attention_kernel_takes_the_whole_operator(share: float) -> None:
     found = launched(by, "kernel name=_ZN5flash16flash_fwd_kernel grid=8,1,1 block=128,1,1", share)
     assert found == Attention("forward", 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "flash")
     assert isinstance(launched(by, share=share), Elementwise)
+
+
+PACKED = "BFloat16[8192;32;128],BFloat16[8192;8;128],BFloat16[8192;8;128],Int[17],Int[17]"
+
+
+def test_packed_sequences_are_equally_long() -> None:
+    """Their lengths are on the device; all tokens and the number of sequences are known."""
+    by = operator("aten::_flash_attention_forward", PACKED, "BFloat16[8192;32;128]", "4096,4096,1,0")
+    found = launched(by, "kernel name=_ZN5flash16flash_fwd_kernel grid=8,1,1 block=128,1,1")
+    assert found == Attention("forward", 16, 32, 8, 512, 512, 128, 128, True, "bfloat16", "flash")
+    gradient = operator("aten::_flash_attention_backward", f"BFloat16[8192;32;128],{PACKED}", "", "4096,4096,1,0")
+    kernel = "kernel name=_ZN5flash23flash_bwd_dq_dk_dv_loop grid=8,1,1 block=128,1,1"
+    assert launched(gradient, kernel) == msgspec.structs.replace(found, direction="backward")
+
+
+@pytest.mark.parametrize(("longest", "length"), [(4096, 512), (256, 256)])
+def test_cudnn_s_packed_sequences_have_all_tokens_and_no_more(longest: int, length: int) -> None:
+    by = operator("aten::_cudnn_attention_forward", PACKED, "BFloat16[8192;32;128]")
+    graph = (
+        f"attention direction=forward batch=16 heads=32 kv_heads=8 q_len={longest} kv_len={longest} head_dim=128 "
+        "v_head_dim=128 causal=1 dropout=0 dtype=bf16 backend=cudnn ragged=1"
+    )
+    found = launched(by, graph)
+    assert found == Attention("forward", 16, 32, 8, length, length, 128, 128, True, "bfloat16", "cudnn")
 
 
 @pytest.mark.parametrize(
