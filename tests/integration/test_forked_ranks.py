@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,11 @@ def test_captures_of_tests_have_the_same_trace(tmp_path: Path, monkeypatch: pyte
     script.write_text(SAME)
     alone = captured(script, None)
     preloaded.install()
+    server = functools.cache(
+        preloaded.start_server.__wrapped__
+    )  # its own: a worker's may have as many bases as allowed
+    monkeypatch.setattr(preloaded, "start_server", server)
+    monkeypatch.delenv(preloaded.SERVER, raising=False)
     started, fork = [], preloaded._fork
     monkeypatch.setattr(preloaded, "_fork", lambda *request: started.append(fork(*request)) or started[-1])
     traces = [captured(script, None) for _ in range(3)]
