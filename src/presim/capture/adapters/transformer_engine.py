@@ -98,10 +98,10 @@ class TransformerEngine:
         for prefix, lists in _WRITTEN_LISTS.items():
             if name.startswith(prefix):
                 written = [group for group in read if len(group) > 1 or group[0].numel() > 1][lists]
-        window = _window(arguments) if name.startswith(_ATTENTION) else ""
-        key = (name, _describe(read), _describe(written), window)
+        numbers = _attention_numbers(arguments) if name.startswith(_ATTENTION) else ""
+        key = (name, _describe(read), _describe(written), numbers)
         if key not in self._ids:
-            self._ids[key] = self.hook.operator_id(f"op name=te::{name} in={key[1]} out={key[2]} args={window}")
+            self._ids[key] = self.hook.operator_id(f"op name=te::{name} in={key[1]} out={key[2]} args={numbers}")
         return self._ids[key]
 
 
@@ -127,13 +127,19 @@ def _operands(value: Any) -> Iterator[list[torch.Tensor]]:
                 yield from _operands(element)
 
 
-def _window(arguments: tuple[Any, ...]) -> str:
-    """Size of attention's sliding window in tokens, including the query; empty without one.
+def _attention_numbers(arguments: tuple[Any, ...]) -> str:
+    """Attention's window in tokens, including the query, and packed tokens of queries and keys; empty without either.
 
-    It is the only pair of integers (before, after) among the arguments. cuDNN gets the window as a subgraph of masks.
+    The window is the only pair of integers (before, after) among the arguments; cuDNN gets it as a subgraph of masks.
+    Packed queries and keys are the first tensors of [tokens, heads, dim].
     """
     pairs = (argument for argument in arguments if isinstance(argument, (tuple, list)) and len(argument) == 2)
     before = next((pair[0] for pair in pairs if all(isinstance(number, int) for number in pair)), -1)
+    packed_tokens = [
+        group[0].shape[0] for group in _operands(arguments) if group[0].dim() == 3 and not _is_lengths(group)
+    ][:2]
+    if len(packed_tokens) == 2:
+        return f"{before + 1},{packed_tokens[0]},{packed_tokens[1]}"
     return str(before + 1) if before >= 0 else ""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.capture.reading import packed_attention
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.collective_launches import Communication
 from presim.capture.reading.gpu_sharing import gpu_uses, sharing_notes
@@ -16,7 +17,7 @@ from presim.capture.reading.log import Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.capture.reading.memory_categories import categorize
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
-from presim.trace.signatures import Signature
+from presim.trace.signatures import Attention, Signature
 
 _REPLAYED = 1  # Record.tag of work replayed by a CUDA graph, but for the first of a launch, which stands for it
 
@@ -36,7 +37,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
     }
     columns = categorize(columns, tables.operators, tables.scopes)
     return Trace(
-        manifest=_complete_manifest(manifest, tables.communication, log, set(records["stream"].tolist())),
+        manifest=_complete_manifest(manifest, tables, log, set(records["stream"].tolist())),
         signatures=tuple(tables.signatures),
         scopes=tuple(tables.scopes),
         operators=tuple(tables.operators),
@@ -53,16 +54,17 @@ def _host_ns(records: NDArray[np.void], after_ns: int | None) -> NDArray[np.int6
     return np.maximum(np.diff(records["cpu_ns"], prepend=before), 0)
 
 
-def _complete_manifest(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
+def _complete_manifest(manifest: Manifest, tables: Tables, log: Log, streams: set[int]) -> Manifest:
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
-    fields["groups"] = communication.groups()
+    fields["groups"] = tables.communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
     remarks = (note.removeprefix(_NOTE_PREFIX) for note in log.notes if note.startswith(_NOTE_PREFIX))
     fields["stream_priorities"] = {
         index: priority for index, priority in stream_priorities(log.notes).items() if index in streams
     }
     fields["gpus"] = gpu_uses(log.notes, manifest.rank, manifest.gpus_per_node)
-    fields["notes"] = (*manifest.notes, *remarks, *sharing_notes(fields["gpus"], manifest.rank))
+    assumptions = packed_attention.notes(tables.packed_attentions)
+    fields["notes"] = (*manifest.notes, *remarks, *assumptions, *sharing_notes(fields["gpus"], manifest.rank))
     return Manifest(**fields)
 
 
@@ -83,6 +85,7 @@ class Tables:
         self.scopes: dict[str, int] = {}
         self.operators: dict[str, int] = {}
         self.sites: dict[str, int] = {}
+        self.packed_attentions: list[Attention] = []
         self._parsed: dict[int, LaunchingOperator | None] = {}
         self._known: dict[tuple[int, int, float], int] = {}
         self._thread_counts: dict[int, int] = {}  # of kernels, by descriptor
@@ -127,7 +130,11 @@ class Tables:
     def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
         if kind == Kind.COLLECTIVE:
             return self.communication.signature(work, op)  # negative work ids: coalesced calls
-        return classify_launch(self.log.descriptors[work], self._operator(op), share)
+        operator = self._operator(op)
+        signature = classify_launch(self.log.descriptors[work], operator, share)
+        if isinstance(signature, Attention) and operator is not None and packed_attention.is_packed(operator):
+            self.packed_attentions.append(signature)
+        return signature
 
     def _operator(self, op: int) -> LaunchingOperator | None:
         if op not in self._parsed:

@@ -9,7 +9,13 @@ import msgspec
 from presim.capture.reading.compute_kernels import grouped_product
 from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
-from presim.capture.reading.packed_attention import mean_length, packed_tensors
+from presim.capture.reading.packed_attention import (
+    is_packed,
+    mean_length,
+    packed_tensors,
+    packed_tokens,
+    sequence_count,
+)
 from presim.trace.signatures import (
     Attention,
     Convolution,
@@ -64,22 +70,28 @@ def signature(work: Descriptor, operator: LaunchingOperator | None) -> Signature
     if not isinstance(call_signature, Attention) or operator is None:
         return call_signature
     if operator.name.startswith("te::fused_attn") and operator.scalars:
-        return msgspec.structs.replace(call_signature, window=operator.scalars[0])
-    if operator.name.startswith("aten::") and work.number("ragged"):
+        call_signature = msgspec.structs.replace(call_signature, window=operator.scalars[0])
+    if work.number("ragged") and is_packed(operator):
         return _of_mean_length(call_signature, operator)
     return call_signature
 
 
 def _of_mean_length(attention: Attention, operator: LaunchingOperator) -> Attention:
-    """Attention within packed sequences: cuDNN's graph has the length that none exceeds, the tensors all tokens."""
-    tensors = packed_tensors(operator, backward=attention.direction == "backward")
-    if tensors is None:
-        return attention
-    query, key, _ = tensors
+    """Attention within packed sequences: cuDNN's graph has the length that none exceeds, the tensors all tokens.
+
+    Its batch may be rounded up so that graphs recur (Transformer Engine); the sequences are those of the operator.
+    """
+    sequences, tokens = sequence_count(operator), packed_tokens(operator)
+    if tokens is None:
+        tensors = packed_tensors(operator, backward=attention.direction == "backward")
+        if tensors is None:
+            return attention
+        tokens = tensors[0].shape[0], tensors[1].shape[0]
     return msgspec.structs.replace(
         attention,
-        q_len=min(attention.q_len, mean_length(query, attention.batch)),
-        kv_len=min(attention.kv_len, mean_length(key, attention.batch)),
+        batch=sequences,
+        q_len=min(attention.q_len, mean_length(tokens[0], sequences)),
+        kv_len=min(attention.kv_len, mean_length(tokens[1], sequences)),
     )
 
 

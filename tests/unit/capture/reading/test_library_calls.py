@@ -88,6 +88,16 @@ def test_a_sliding_window_comes_from_transformer_engine_s_arguments() -> None:
     assert windows == [129, 0, 0]
 
 
+def test_transformer_engine_s_packed_sequences_are_as_many_as_there_are() -> None:
+    """Its graph has rounded numbers of sequences and the longest's tokens."""
+    text = "attention direction=forward batch=16 heads=32 kv_heads=8 q_len=4096 kv_len=4096 head_dim=64 v_head_dim=64 "
+    packed = "op name=te::fused_attn_fwd in=int32[11],int32[11] out= args=0,8000,8000"
+    for graph, length in ((f"{text}ragged=1 causal=1 dtype=bf16", 800), (f"{text}causal=1 dtype=bf16", 4096)):
+        found = call(graph, parse_operator(parse(packed)))
+        assert isinstance(found, Attention)
+        assert (found.batch, found.q_len, found.kv_len) == (10 if length == 800 else 16, length, length)
+
+
 @pytest.mark.parametrize(
     ("word", "direction"), [("fprop", "forward"), ("dgrad", "backward_data"), ("wgrad", "backward_weight")]
 )
