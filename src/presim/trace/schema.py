@@ -208,6 +208,7 @@ class StepFacts(msgspec.Struct, frozen=True):
     iterations: Count = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
     updates: Count = 1  # by optimizers in most steps; 0: by other code, or none
     trains: bool = True  # the script has backward passes or optimizer steps
+    is_update_missing: bool = False  # the capture ended before an optimizer's first update: steps may be longer
     launches: Count = 0  # of a step that only the repetition of its launches shows: no loop calls a model; else 0
     inputs: tuple[tuple[Count, Count], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause

@@ -32,6 +32,11 @@ def _definition(facts: StepFacts) -> list[str]:
     shared = f"{facts.iterations} iterations" if facts.iterations > 1 else "an iteration"
     if facts.updates == 0 and not facts.trains:
         update = "the script does not train"
+    elif facts.updates == 0 and facts.is_update_missing:
+        update = (
+            "no optimizer had updated parameters when the capture ended; a step that sums gradients of more iterations "
+            "is longer, and --steps 0 runs the script to its end"
+        )
     elif facts.updates == 0:
         update = "parameters are not updated by an optimizer of PyTorch"
     else:

@@ -79,7 +79,11 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     begin = 0 if is_torch(loop.key) else loop.iterations[0].first_record
     facts = _facts(loop, len(end_records)) if is_loop else StepFacts()
     inputs, phases = _inputs(marks, begin, end_records), find_phases(marks, loop.path, begin, end_records)
-    return LoggedSteps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, begin=begin, phases=phases))
+    is_update_missing = end is not None and end.is_update_missing
+    facts = msgspec.structs.replace(
+        facts, inputs=inputs, begin=begin, phases=phases, is_update_missing=is_update_missing
+    )
+    return LoggedSteps(tuple(end_records), facts)
 
 
 def _facts(loop: Loop, steps: int) -> StepFacts:

@@ -59,7 +59,14 @@ class StepObserver:
         self._log = LogView(directory)
         self._writer = MarkWriter(directory)
         self._positions = LoopPositions()
-        self._stopping = Stopping(steps, decides, directory.parent, self._log.digest, self._expects_update)
+        self._stopping = Stopping(
+            steps,
+            decides,
+            directory.parent,
+            self._log.digest,
+            self._expects_update,
+            lambda: self._is_framework_updating,
+        )
         self._stop = stop
         # Number of records and `now_ns` where a loop has begun another iteration, and behind each update.
         self._boundaries: list[tuple[int, int]] = []
@@ -67,7 +74,6 @@ class StepObserver:
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
         self.is_in_model = False  # an outermost module has been called and has not returned
         self._recorded: _Recorded | None = None  # while a CUDA graph is captured
-        self._is_framework_updating = False  # an engine will update parameters
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def install(self) -> None:

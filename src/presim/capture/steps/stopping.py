@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,7 +29,10 @@ _ENOUGH_S = 10.0  # wall-clock time of steps that are slow to capture, such as t
 # Steps that never repeat, such as batches of different lengths, are captured up to these bounds.
 _MOST_STEPS = 24
 _MOST_RECORDS = 3_000_000  # 150 MB of log
-_MOST_WITHOUT_UPDATE_S = 120.0  # wall-clock time; micro-batches whose gradients are summed are no steps
+# Micro-batches whose gradients are summed are no steps. CPU time, of which a busy machine needs no more; and wall-clock
+# time, for scripts that wait for their data. An engine that sums them itself is awaited up to `_MOST_RECORDS`.
+_MOST_WITHOUT_UPDATE_CPU_S = 120.0
+_MOST_WITHOUT_UPDATE_S = 900.0
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -36,6 +40,7 @@ class Stop(msgspec.Struct, frozen=True):
 
     steps: int  # after this many; 0: the script ran to its end
     loop: tuple[str, ...] = ()  # path of the loop whose iterations are steps
+    is_update_missing: bool = False  # an optimizer was awaited until a bound: iterations may be parts of steps
 
 
 def loop_of_steps(tree: LoopTree, stop: Stop | None) -> Loop:
@@ -54,6 +59,7 @@ class Stopping:
         folder: the folder that the ranks share.
         digest: digest of the work between two records.
         expects_update: whether the script has an optimizer that may update the parameters.
+        sums_gradients: whether a framework's engine updates them after iterations that it counts itself.
     """
 
     def __init__(
@@ -63,13 +69,16 @@ class Stopping:
         folder: Path,
         digest: Callable[[int, int], bytes],
         expects_update: Callable[[], bool] = lambda: False,
+        sums_gradients: Callable[[], bool] = lambda: False,
     ) -> None:
         self.steps, self.decides = steps, decides
         self._path = folder / _FILE
         self._digest = digest
         self._expects_update = expects_update
+        self._sums_gradients = sums_gradients
         self._digests: dict[tuple[int, int], bytes] = {}
         self._begin_s: float | None = None  # monotonic time of the first decision
+        self._begin_cpu_s = 0.0  # CPU time of the process by then
 
     def after_iteration(self, tree: LoopTree, advanced: Loop) -> Stop | None:
         """The decision, now that a loop has begun another iteration; None: the script goes on."""
@@ -80,7 +89,9 @@ class Stopping:
             return None
         end_records = loop.step_ends()
         if self.decides:
-            return self._publish(Stop(len(end_records), loop.path)) if self._is_enough(loop, end_records) else None
+            is_missing = self._has_no_update(tree)
+            stop = Stop(len(end_records), loop.path, is_missing)
+            return self._publish(stop) if self._is_enough(loop, end_records) else None
         published = self.published()
         if published and published.steps and self._has_steps(tree, published):
             return published
@@ -118,26 +129,35 @@ class Stopping:
         loop = tree.find(stop.loop)
         return loop is not None and len(loop.step_ends()) >= stop.steps
 
+    def _has_no_update(self, tree: LoopTree) -> bool:
+        """Whether no parameters were updated yet and an optimizer may still do it."""
+        return not tree.root.updates and not tree.root.changes and self._expects_update()
+
     def _awaits_update(self, tree: LoopTree, loop: Loop) -> bool:
-        """Whether no parameters were updated yet and an optimizer may still do it: what repeats is a part of a step."""
-        if tree.root.updates or tree.root.changes or not self._expects_update():
+        """Whether what repeats is a part of a step that an update will end."""
+        if not self._has_no_update(tree):
             return False
+        if loop.iterations[-1].first_record - loop.iterations[0].first_record >= _MOST_RECORDS:
+            return False
+        self._begin()
+        elapsed_s = now_ns() / 1e9 - (self._begin_s or 0.0)
+        is_patient = time.process_time() - self._begin_cpu_s < _MOST_WITHOUT_UPDATE_CPU_S
+        return self._sums_gradients() or (is_patient and elapsed_s < _MOST_WITHOUT_UPDATE_S)
+
+    def _begin(self) -> None:
         if self._begin_s is None:
-            self._begin_s = now_ns() / 1e9
-        is_patient = now_ns() / 1e9 - self._begin_s < _MOST_WITHOUT_UPDATE_S
-        return is_patient and loop.iterations[-1].first_record - loop.iterations[0].first_record < _MOST_RECORDS
+            self._begin_s, self._begin_cpu_s = now_ns() / 1e9, time.process_time()
 
     def _is_enough(self, loop: Loop, end_records: Sequence[int]) -> bool:
         if self.steps:
             return len(end_records) >= self.steps
-        if self._begin_s is None:
-            self._begin_s = now_ns() / 1e9
+        self._begin()
         if len(end_records) < _LEAST_STEPS or not loop.is_training or not _is_at_step(loop):
             return False
         captured = end_records[-1] - loop.iterations[0].first_record
         if len(end_records) >= _MOST_STEPS or captured >= _MOST_RECORDS:
             return True
-        is_long = now_ns() / 1e9 - self._begin_s >= _ENOUGH_S
+        is_long = now_ns() / 1e9 - (self._begin_s or 0.0) >= _ENOUGH_S
         is_likely = captured >= _LEAST_RECORDS or len(end_records) >= _ENOUGH_STEPS or is_long
         return is_likely and self._repeats(end_records)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from presim.capture.steps import stopping
 from presim.capture.steps.loop_tree import LoopTree
 from presim.capture.steps.stopping import Stop, Stopping
 from support.script_loops import marks
@@ -12,14 +15,14 @@ from support.script_loops import marks
 STEP = "event('model');event('backward');event('update')"
 
 
-def stopped(stopping: Stopping, code: str, records: Callable[[str], int] = lambda name: 10) -> Stop | None:
+def stopped(rule: Stopping, code: str, records: Callable[[str], int] = lambda name: 10) -> Stop | None:
     """The first decision to stop, as the script goes on."""
     tree = LoopTree()
     for mark in marks(code, records):
         advanced = tree.add(mark)
-        if advanced and (stop := stopping.after_iteration(tree, advanced)):
+        if advanced and (stop := rule.after_iteration(tree, advanced)):
             return stop
-        if not mark.position.nest and (stop := stopping.after_update(tree)):
+        if not mark.position.nest and (stop := rule.after_update(tree)):
             return stop
     return None
 
@@ -71,8 +74,8 @@ def test_a_bound_of_the_user_counts_steps_not_updates(tmp_path: Path) -> None:
 def test_micro_batches_are_no_steps_while_an_optimizer_waits(tmp_path: Path) -> None:
     code = "for _ in range(9):\n for _ in range(64): event('model');event('backward')\n event('update')"
     for steps, decides in ((None, True), (2, True), (None, False)):
-        stopping = Stopping(steps, decides, tmp_path / str(decides), alike, lambda: True)
-        stop = stopped(stopping, code, lambda name: 1000)
+        awaiting = Stopping(steps, decides, tmp_path / str(decides), alike, lambda: True)
+        stop = stopped(awaiting, code, lambda name: 1000)
         assert stop is None or stop.loop == ("1",)
     without_optimizer = stopped(Stopping(None, True, tmp_path, alike), code, lambda name: 1000)
     assert without_optimizer is not None
@@ -84,6 +87,19 @@ def test_an_optimizer_that_never_steps_is_not_awaited_for_ever(tmp_path: Path) -
     stop = stopped(Stopping(None, True, tmp_path, alike, lambda: True), code, lambda name: 100_000)
     assert stop is not None
     assert stop.steps < 40
+
+
+@pytest.mark.parametrize(("sums_gradients", "loop"), [(True, ("1",)), (False, ("1", "2"))])
+def test_only_an_engine_that_sums_gradients_is_awaited_beyond_a_time(
+    sums_gradients: bool, loop: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPU time is what a slow machine needs more of, too; what is stopped earlier says that no update was seen."""
+    monkeypatch.setattr(stopping, "_MOST_WITHOUT_UPDATE_CPU_S", -1.0)
+    code = "for _ in range(9):\n for _ in range(64): event('model');event('backward')\n event('update')"
+    awaiting = Stopping(None, True, tmp_path, alike, lambda: True, lambda: sums_gradients)
+    stop = stopped(awaiting, code, lambda name: 1000)
+    assert stop is not None
+    assert (stop.loop, stop.is_update_missing) == (loop, not sums_gradients)
 
 
 def test_without_a_loop_updates_are_counted(tmp_path: Path) -> None:
