@@ -136,7 +136,7 @@ def test_a_page_fits_every_window_and_logs_nothing(address: str, browser: Browse
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is installed by `make app`")
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", marked(("light", "dark"), long=("dark",)))
 def test_axe_finds_no_violation(address: str, browser: Browser, theme: Literal["light", "dark"]) -> None:
     """Contrast, names, roles and structure by WCAG 2.2 AA, of every page."""
     axe = AXE.read_text()

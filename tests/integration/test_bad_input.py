@@ -230,7 +230,7 @@ def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("presim-")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_an_ended_explanation_ends_its_capture(number: signal.Signals, tmp_path: Path) -> None:
     """It leaves no process or temporary file; after Ctrl-C what was finished, with exit code 130."""
     job_store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")

@@ -32,7 +32,7 @@ PARAMETERS = {
     "bert": 335_174_458,
     "unet": 859_520_964,
 }
-MODELS = marked(PARAMETERS, ["resnet152", "vit", "clip", "t5", "bert"])
+MODELS = marked(PARAMETERS, ["resnet152", "vit", "clip", "t5", "bert", "unet"])
 # Their matrix products, convolutions and attention, forward and backward, by PyTorch's FlopCounterMode.
 # It counts the backward of ConvNeXt's convolutions by channel as if they mixed channels, so that one is done below.
 COUNTED = ("resnet50", "vit", "t5", "bert", "unet")
@@ -63,7 +63,7 @@ def test_no_kernel_is_known_by_its_name_only(model: str) -> None:
     assert not job.result.not_modelled
 
 
-@pytest.mark.parametrize("model", marked(COUNTED, ["vit", "t5", "bert"]))
+@pytest.mark.parametrize("model", marked(COUNTED, ["vit", "t5", "bert", "unet"]))
 def test_flops_equal_pytorch_s_counts(model: str) -> None:
     """Exactly, in each of the three kinds."""
     job = zoo(model)

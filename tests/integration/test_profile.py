@@ -97,6 +97,7 @@ def test_the_standard_sweep_is_run_exactly(tmp_path: Path) -> None:
     check(smallest_of_the_sweep(), tmp_path)
 
 
+@pytest.mark.long
 def test_calls_are_valid_on_the_cpu(tmp_path: Path) -> None:
     """PyTorch's CPU kernels check each index; on a GPU an error would leave it unusable."""
     work = [*WORK, *smallest_of_the_sweep(), *(each for kind, name in operators() for each in samples(kind, name))]
@@ -193,6 +194,7 @@ def meets(one: Signature, asked: Signature) -> bool:
     return one == asked
 
 
+@pytest.mark.long
 def test_the_measuring_process_reports_times_and_errors(tmp_path: Path) -> None:
     """Its whole loop on the emulated device's clock: cold cache, medians, one line per signature."""
     spread = Elementwise(2 * MIB + 2048, 2 * MIB, MIB, "bfloat16", operator="aten::mul")  # over rows or over columns
