@@ -59,6 +59,7 @@ class StepObserver:
         self._log = LogView(directory)
         self._writer = MarkWriter(directory)
         self._positions = LoopPositions()
+        self._is_framework_updating = False  # an engine will update parameters
         self._stopping = Stopping(
             steps,
             decides,
