@@ -67,6 +67,22 @@ CASES = {
         1024,
         updates=0,
     ),
+    "gradients of functions": Case(
+        "names, values = zip(*model.named_parameters())\nvalues = dict(zip(names, (v.detach() for v in values)))\n"
+        "def loss(values, x):\n    return torch.func.functional_call(model, values, (x,)).square().mean()\n"
+        "for _ in range(20):\n    slopes = torch.func.grad(loss)(values, data())\n"
+        "    values = {name: v - 1e-3 * slopes[name] for name, v in values.items()}",
+        LEARN,
+        1024,
+        updates=0,
+    ),
+    "a penalty on gradients": Case(  # forward, slopes of the input, and backward through both
+        "for _ in range(20):\n    x = data().requires_grad_()\n    y = model(x).square().sum()\n"
+        "    (slope,) = torch.autograd.grad(y, x, create_graph=True)\n    (y + slope.square().mean()).backward()\n"
+        "    update()",
+        12,
+        1024,
+    ),
     "accumulation in an inner loop": Case(
         "for _ in range(8):\n    for _ in range(4):\n        learn()\n    update()",
         4 * LEARN,
@@ -157,6 +173,13 @@ def test_the_steady_step_is_what_the_loop_repeats(case: Case, tmp_path: Path) ->
     assert (round(samples), steps.updates, steps.iterations) == (case.samples, case.updates, case.iterations)
     assert tuple((phase.kind, phase.runs) for phase in steps.phases) == case.phases
     assert not steps.phases or sum(phase.seconds for phase in steps.phases) == pytest.approx(job.result.step_time_s)
+
+
+@pytest.mark.parametrize("name", ["gradients of functions", "a penalty on gradients"])
+def test_gradients_of_gradients_are_no_recomputation(name: str, tmp_path: Path) -> None:
+    flops = run(CASES[name].code, tmp_path).result.flops
+    assert flops.recomputed == 0
+    assert flops.model == flops.executed
 
 
 def test_a_script_without_modules_steps_by_what_it_launches_again_and_again(tmp_path: Path) -> None:

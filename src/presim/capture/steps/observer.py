@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C._functorch import is_gradtrackingtensor
 from torch.utils.data import dataloader
 
 from presim.capture.script.hook import Hook
@@ -79,11 +80,16 @@ class StepObserver:
 
     def install(self) -> None:
         """Observe backward passes, data loaders and CUDA graphs."""
-        _call_before(torch.autograd, "backward", lambda *args: self.mark(Event.BACKWARD))
+        _call_before(torch.autograd, "backward", lambda *args, **options: self.mark(Event.BACKWARD))
+        _call_before(torch.autograd, "grad", self._gradients_asked)
         _call_before(
-            dataloader._BaseDataLoaderIter, "__next__", lambda loader: self.mark(Event.DATA, target=id(loader))
+            dataloader._BaseDataLoaderIter,
+            "__next__",
+            lambda loader, **options: self.mark(Event.DATA, target=id(loader)),
         )
-        _call_before(torch.optim.Optimizer, "__init__", lambda optimizer, *args: self._optimizers.add(optimizer))
+        _call_before(
+            torch.optim.Optimizer, "__init__", lambda optimizer, *args, **options: self._optimizers.add(optimizer)
+        )
         self._watch_graphs()
 
     def model_called(self, module: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> None:
@@ -192,17 +198,23 @@ class StepObserver:
         indices = [bisect.bisect_left(self._boundaries, (records, 0)) for records in end_records]
         return [self._boundaries[index][1] for index in indices if index < len(self._boundaries)]
 
+    def _gradients_asked(self, outputs: Any, inputs: Any, *args: Any, **options: Any) -> None:
+        """Gradients are asked for: those of parameters are a backward pass, those of inputs the model's own work."""
+        tensors = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+        if any(isinstance(tensor, torch.nn.Parameter) or is_gradtrackingtensor(tensor) for tensor in tensors):
+            self.mark(Event.BACKWARD)
+
     def _watch_graphs(self) -> None:
         graphs: dict[int, _Recorded] = {}  # by id of a graph
 
-        def begin(graph: Any, *args: Any) -> None:
+        def begin(graph: Any, *args: Any, **options: Any) -> None:
             self._recorded = _Recorded()
 
-        def end(graph: Any, *args: Any) -> None:
+        def end(graph: Any, *args: Any, **options: Any) -> None:
             if self._recorded is not None:
                 graphs[id(graph)], self._recorded = self._recorded, None
 
-        def replay(graph: Any, *args: Any) -> None:
+        def replay(graph: Any, *args: Any, **options: Any) -> None:
             recorded = graphs.get(id(graph), _Recorded())
             self.mark(Event.REPLAY, recorded.has_backward, target=id(graph))
             if recorded.samples and not self.is_in_model:
@@ -236,12 +248,12 @@ def _is_distributed() -> bool:
 def _call_before(
     owner: Any, name: str, observe: Callable[..., None], after: Callable[..., None] = lambda *args: None
 ) -> None:
-    """Call ``observe`` before each call of a function or method, and ``after`` after it, with its arguments."""
+    """Call ``observe`` before each call of a function or method, with its arguments, and ``after`` after it."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
     def observed(*args: Any, **kwargs: Any) -> Any:
-        observe(*args)
+        observe(*args, **kwargs)
         result = function(*args, **kwargs)
         after(*args)
         return result

@@ -38,6 +38,7 @@ struct Frame {
   Phase saved_phase;
   bool restores;        // whether it changed scope or phase
   bool saved_in_backward;
+  bool saved_differentiates_again;
   values::Plan* plan = nullptr;  // what remains to be done for its values when it ends
   size_t without_storage = 0;    // bytes of an input without storage
 };
@@ -54,6 +55,7 @@ struct Thread {
   Arena arena;
   int32_t range = -1;      // innermost named range (record_function) while no operator is open
   bool in_backward = false;
+  bool differentiates_again = false;  // the autograd node runs with create_graph, as torch.func's do
 };
 
 Thread& thread() {
@@ -94,7 +96,8 @@ bool forward_operator_begins(const at::RecordFunction& fn, Context& context, Thr
   bool records_graph = at::GradMode::is_enabled();
   if (starts_with(fn.name(), "profiler::")) return false;  // opens or closes a range, which has its own phase
   if (context.phase == Phase::Other && autograd_runs()) context.phase = Phase::Backward;
-  if (thread.in_backward && records_graph && context.phase == Phase::Backward) context.phase = Phase::Recompute;
+  bool recomputes = thread.in_backward && records_graph && !thread.differentiates_again;
+  if (recomputes && context.phase == Phase::Backward) context.phase = Phase::Recompute;
   bool between = context.phase == Phase::Other || context.phase == Phase::Optimizer;  // a loss, perhaps in a closure
   if (!thread.in_backward && differentiable && records_graph && between) context.phase = Phase::Forward;
   if (records_graph) remember_scope(fn.seqNr(), context.scope);
@@ -103,6 +106,7 @@ bool forward_operator_begins(const at::RecordFunction& fn, Context& context, Thr
 
 void backward_node_begins(const at::RecordFunction& fn, Context& context, Thread& thread) {
   thread.in_backward = true;
+  thread.differentiates_again = at::GradMode::is_enabled();
   context.phase = Phase::Backward;
   if (fn.seqNr() < 0) return;
   const ScopeOf& known = scope_of(fn.seqNr(), fn.forwardThreadId());
@@ -146,7 +150,8 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
   Context& context = presim::context();
   Thread& thread = hook::thread();
   if (fn.scope() == at::RecordScope::USER_SCOPE) return range_begins(fn, context, thread);
-  Frame frame{context.op_records.size(), thread.arena.size(), context.scope, context.phase, true, thread.in_backward};
+  Frame frame{context.op_records.size(), thread.arena.size(), context.scope, context.phase, true, thread.in_backward,
+              thread.differentiates_again};
   if (fn.scope() == at::RecordScope::FUNCTION) {
     ++context.op_depth;
     bool differentiable = describe_inputs(fn, thread.arena);
@@ -212,6 +217,7 @@ void operator_ends(const at::RecordFunction& fn, at::ObserverContext* opened) {
   }
   thread.arena.resize(frame.description);
   thread.in_backward = frame.saved_in_backward;
+  thread.differentiates_again = frame.saved_differentiates_again;
   if (!frame.restores) return;
   context.scope = frame.saved_scope;
   context.phase = frame.saved_phase;
