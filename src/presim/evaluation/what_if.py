@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -17,13 +18,14 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup
 from presim.hardware.network.failures import failure_of
-from presim.trace.collective import Collective
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Trace
 from presim.trace.signatures import Signature, family
 from presim.trace.splitting import split
 
 _WIRES = {"inter": "between nodes", "intra": "within a node"}
 _SLOWEST, _FASTEST = 1e-3, 1e3
+WORK_NAMES = frozenset(map(family, get_args(Signature))) | {*COLLECTIVE_KINDS, "dispatch", "combine"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Changes:
     failed: tuple[str, ...] = ()  # links, NICs and switches, see `presim.hardware.network.failures.failure_of`
     isolated_groups: bool = False  # groups of ranks do not share the described network
     estimators: Selection | None = None  # None: presim's own chain
+    is_for_many_jobs: bool = False  # of which some may lack the work that a factor names
 
     def __bool__(self) -> bool:
         return bool(
@@ -114,11 +117,15 @@ class Changes:
         return dataclasses.replace(priced, prices=tuple(changed), fabric=fabric)
 
     def check_operators(self, traces: Sequence[Trace]) -> None:
-        """Check that the job has the work that each factor names.
+        """Check that the job has the work that each factor names; for many jobs, that some job may have it.
 
         Raises:
             InputError: it has no such work.
         """
+        if self.is_for_many_jobs:
+            if unknown := [name for name in self.operators if name not in WORK_NAMES]:
+                raise InputError(f"--scale-op {unknown[0]}: name one of {', '.join(sorted(WORK_NAMES))}")
+            return
         work_names = {name for trace in traces for signature in trace.signatures for name in _names(signature)}
         for name in self.operators:
             if name not in work_names:

@@ -56,7 +56,7 @@ def request_for_model(
     request = request_of(model, settings, options, space, graph=msgspec.msgpack.encode(graph))
     return dataclasses.replace(
         request,
-        notes=[*request.notes, *_on_groups(clusters)],
+        notes=[*request.notes, *_on_groups(clusters), *_changes(options, clusters)],
         confirm=settings.confirm,
         framework=settings.framework,
         trainer=trainer,
@@ -91,6 +91,19 @@ def _on_groups(clusters: Sequence[Cluster]) -> list[str]:
         f"The cluster has {len(cluster.views())} kinds of nodes ({counts}): ranks are priced on their nodes and wait "
         "for the slowest, and memory is that of the fullest GPU for its size."
     ]
+
+
+def _changes(options: RunOptions, clusters: Sequence[Cluster]) -> list[str]:
+    """The what-if changes, which hold for all plans, as sentences.
+
+    Raises:
+        InputError: one of them cannot be read, or names work that no plan has.
+    """
+    from presim.verbs.target import what_if_changes
+
+    changes = dataclasses.replace(what_if_changes(options), is_for_many_jobs=True)
+    changes.check_operators(())
+    return changes.sentences(clusters[0], 0, 0)
 
 
 def _free(graph: Any, fixed: Mapping[str, object], clusters: Sequence[Cluster]) -> dict[str, tuple[Value, ...]]:

@@ -34,6 +34,7 @@ LOSSY = {
     "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
     "optimizer step outweighs its communication).",
 }
+OF_TIME = ("time_bound", "more_micro_batches")  # rules that compare times
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
 

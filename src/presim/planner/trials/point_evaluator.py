@@ -24,12 +24,22 @@ if TYPE_CHECKING:
     from presim.cost.price import PricedTrace
     from presim.evaluation.evaluate_traces import Evaluation
     from presim.evaluation.options import EvaluationOptions
+    from presim.evaluation.what_if import Changes
     from presim.hardware.cluster import Cluster
     from presim.planner.trials.reply_cache import ReplyCache
     from presim.trace.schema import Trace
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-_SIMULATED = ("host_factor", "host_time", "contention")  # options that affect the simulation
+_SIMULATED = (  # options that affect the simulation or prices
+    "host_factor",
+    "host_time",
+    "contention",
+    "overlap_model",
+    "bandwidth",
+    "stragglers",
+    "scale_op",
+    "estimator",
+)
 _PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
 _MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all of them to compose it twice
 _WORDS = 400  # longest failure text, in characters
@@ -72,6 +82,16 @@ class Evaluator:
             self._clusters[name] = choose_cluster(**cluster_options)
         return self._clusters[name]
 
+    @functools.cached_property
+    def changes(self) -> Changes:
+        """The what-if changes, which hold for all plans."""
+        import dataclasses
+
+        from presim.verbs.target import what_if_changes
+
+        changes = what_if_changes(evaluation_options(self._job.options, {}))
+        return dataclasses.replace(changes, is_for_many_jobs=True)
+
     def graph(self) -> OperatorGraph:
         """The model."""
         from presim.composition.graph.graph_schema import OperatorGraph
@@ -85,7 +105,7 @@ class Evaluator:
         from presim.cost.chain import Chain
         from presim.cost.price_cache import with_caches
 
-        name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
+        name = repr((cluster.gpu, cluster.node.id, cluster.fabric, cluster.nodes, cluster.gpus_per_node))
         if name not in self._chains:
             self._chains[name] = with_caches(Chain.default(cluster, None, self._folders()))
         return self._chains[name]
@@ -141,23 +161,25 @@ class Evaluator:
 
     def _simulate_plan(self, candidate: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
         from presim.cost.chain import price_trace
-        from presim.engine.simulation_options import Options
         from presim.evaluation.plan_evaluation import evaluate_plan
+        from presim.verbs.target import engine_options
 
-        options = self._job.options
-        engine = Options.of(
-            host_factor=options.get("host_factor"),
-            host_time=options.get("host_time", True),
-            contention=options.get("contention", True),
-        )
-
-        prices = self._folders()
+        engine = engine_options(evaluation_options(self._job.options, {}))
+        changes, prices = self.changes, self._folders()
 
         def price(trace: Trace, priced_cluster: Cluster) -> PricedTrace:
             return price_trace(trace, priced_cluster, self.chain(priced_cluster), prices=prices)
 
         evaluation = evaluate_plan(
-            self.graph(), candidate, cluster, engine, first_only=first_only, pricer=price, brief=True
+            self.graph(),
+            candidate,
+            cluster,
+            engine,
+            repeat=not changes.stragglers,  # whose ranks are simulated by themselves
+            first_only=first_only,
+            pricer=price,
+            brief=True,
+            changes=changes,
         )
         return figures(evaluation, "composed")
 
