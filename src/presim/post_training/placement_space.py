@@ -56,6 +56,12 @@ def candidates(request: RlRequest, cluster: Cluster, vary: Mapping[str, Sequence
         if "colocated" in shapes:
             fixed = dataclasses.replace(varied, placement="colocated", rollout_gpus=None, staleness=0.0, partial=False)
             yield Candidate(fixed, pool, {"placement": "colocated", **knobs})
+        if "hybrid" in shapes:
+            for gpus in vary.get("rollout_gpus", _pool_sizes(pool)):
+                hybrid = dataclasses.replace(
+                    varied, placement="hybrid", rollout_gpus=int(gpus), staleness=0.0, partial=False
+                )
+                yield Candidate(hybrid, pool, {"placement": "hybrid", "rollout_gpus": gpus, **knobs})
         if "separate" not in shapes:
             continue
         for gpus in vary.get("rollout_gpus", _pool_sizes(pool)):

@@ -77,20 +77,22 @@ def weight_sync(
     gather_s = _collective_s("all_gather", sent_bytes, train, cluster)
     broadcast_s = 0.0
     if not placement.is_colocated:
-        rollout = tuple(range(placement.train_gpus, placement.gpus))
+        generating_gpus = placement.train_gpus + placement.engine_gpus
+        rollout = tuple(range(placement.train_gpus, generating_gpus))
         # NeMo RL broadcasts packed buffers in a group of all GPUs (grpo.py, commit 7ea279ab); verl's first trainer
         # sends to the engines' GPUs alone, through its own NIC.
-        receivers = range(1, placement.gpus) if is_packed else rollout
+        receivers = range(1, generating_gpus) if is_packed else rollout
         broadcast_s = _collective_s("broadcast", sent_bytes, (0, *receivers), cluster)
-        if not is_packed and placement.gpus > cluster.gpus_per_node:
+        if not is_packed and generating_gpus > cluster.gpus_per_node:
             broadcast_s = max(broadcast_s, sent_bytes / cluster.network_bytes_per_s_of((0,)))
     part = sent_bytes / _TRAINED_BYTES / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
     software_s = _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
-    if transfer == "checkpoint-engine" and not placement.is_colocated:
-        software_s = _ENGINE_START_S + sent_bytes / _ENGINE_BYTES_PER_S
+    if transfer == "checkpoint-engine" and not placement.is_colocated:  # of GPUs that switch, the slower of both
+        engine_s = _ENGINE_START_S + sent_bytes / _ENGINE_BYTES_PER_S
+        software_s = max(software_s, engine_s) if placement.has_switches else engine_s
     if is_packed:
-        software_s = _REFIT_START_S + sent_bytes / _REFIT_BYTES_PER_S if placement.is_colocated else 0.0
+        software_s = _REFIT_START_S + sent_bytes / _REFIT_BYTES_PER_S if placement.has_switches else 0.0
     return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes, software_s)
 
 
