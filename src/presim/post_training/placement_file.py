@@ -97,10 +97,10 @@ def _scoring_pools(placement: PlacementFile, actor_pool: str, rollout_pools: lis
             continue
         if name not in rollout_pools:
             pools.append(ScoringPool(name, pool.gpus, tuple(typing.cast("list[ScoringRole]", pool.roles))))
-        elif others := [role for role in pool.roles if role != "rollout"]:
+        elif other_roles := [role for role in pool.roles if role != "rollout"]:
             raise InputError(
-                f"the {others[0]} is on the pool {name!r}, whose GPUs generate; place it on {actor_pool!r}, or on a "
-                "pool without rollouts"
+                f"the {other_roles[0]} is on the pool {name!r}, whose GPUs generate; place it on {actor_pool!r}, or on "
+                "a pool without rollouts"
             )
     return tuple(pools)
 
