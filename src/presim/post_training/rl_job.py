@@ -117,7 +117,7 @@ class Placement:
         partial_text = ", partial rollouts" if self.is_partial else ""
         return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}{scoring_text}"
 
-    def scores_apart(self, role: ScoringRole) -> bool:
+    def scores_apart(self, role: str) -> bool:
         """Whether a role is on another pool than the actor."""
         return any(role in pool.roles for pool in self.scoring_pools)
 
