@@ -132,7 +132,7 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 _HELD_SHARE = 0.85  # of steps of sources that are left out, which the interval has to hold
 _SOURCES = {"nemorl": "NeMo RL", "rlinf": "verl, published by RLinf"}
-_FITTED = ("verl-wsync-0", "verl-wsync-3")  # the speed of transfers rests on them
+_FITTED = ("weight_sync_time_s",)  # the speed of transfers rests on these figures (weight_syncs.py)
 PHASES = {  # column: phase of an answer, and the controller's seconds beside it, which the framework's timer has, too
     "rollout_time_s": ("rollout", "rollout_s"),
     "logprob_time_s": ("old log-probabilities", "old_s"),
@@ -344,8 +344,10 @@ def _intervals(rows: Mapping[str, Any]) -> list[str]:
 
 def _summary(rows: Mapping[str, Any]) -> list[str]:
     errors: dict[str, list[float]] = {}
-    for name, row in rows.items():
-        for figure in row.get("figures", []) if name not in _FITTED else ():
+    for row in rows.values():
+        for figure in row.get("figures", []):
+            if figure["figure"] in _FITTED:
+                continue
             errors.setdefault(figure["figure"], []).append(figure["predicted_s"] / figure["measured_s"] - 1)
     lines = [
         f"{datetime.date.today()}, by `python validation/rl_steps.py TABLE` on {os.cpu_count()} cores without a GPU:",
@@ -353,8 +355,8 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
         f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
         f"response is assumed, {_GROUP_SHARE:.0%} of whose log's variance lies between prompts, and prompts of",
         f"{_PROMPT} tokens where no throughput says how long they are. So no error is of the simulation alone. Rows",
-        "without any length are kept apart below. Transfers of weights parameter by parameter rest on",
-        "verl-wsync-0 and verl-wsync-3, which do not count; nothing else was fitted to these rows.",
+        "without any length are kept apart below. Transfers of weights parameter by parameter rest on these figures",
+        "and are judged [without their sources](weight-syncs.md); nothing else was fitted to these rows.",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",

@@ -37,13 +37,15 @@ def engine(sequences: int = 16) -> PricedEngine:
 def job(
     *, prompts: int = 8, samples: int = 4, response: Lengths | None = None, staleness: float = 0.0,
     is_partial: bool = False, is_colocated: bool = False, mini_batches: int = 1, steps: int = 4, seed: int = 0,
-    sequences: int = 16, spare_prompts: int = 0, cut_share: float = 0.0, **fields: Any,
+    sequences: int = 16, spare_prompts: int = 0, cut_share: float = 0.0, placement: Placement | None = None,
+    trainer: Trainer | None = None, **fields: Any,
 ) -> RlJob:  # fmt: skip
-    """Two GPUs train and two generate, unless both sides share four."""
+    """Two GPUs train and two generate, unless both sides share four or a placement says otherwise."""
     train, rollout = (4, 4) if is_colocated else (2, 2)
+    placement = placement or Placement(train, rollout, is_colocated, staleness, is_partial)
     return RlJob(
         "qwen3-0.6b",
-        choose_cluster(gpu="h100-sxm", world_size=4),
+        choose_cluster(gpu="h100-sxm", world_size=placement.gpus),
         SampleBatch(
             prompts,
             samples,
@@ -53,8 +55,8 @@ def job(
             spare_prompts=spare_prompts,
             cut_share=cut_share,
         ),
-        Placement(train, rollout, is_colocated, staleness, is_partial),
-        Trainer(Plan(sequence=4096), 4096, 4096),
+        placement,
+        trainer or Trainer(Plan(sequence=4096), 4096, 4096),
         engine(sequences),
         steps=steps,
         seed=seed,

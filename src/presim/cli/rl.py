@@ -76,13 +76,16 @@ _BATCH = (
 _PLACEMENT = (
     click.option(
         "--placement",
-        metavar="[colocated|separate|FILE]",
+        metavar="[colocated|separate|hybrid|FILE]",
         default="colocated",
         show_default=True,
-        help="Both sides on the same GPUs by turns, or each on its own; or a TOML file of pools with roles.",
+        help="Both sides on the same GPUs by turns, or each on its own; hybrid: GPUs that train generate, too, beside "
+        "others. Or a TOML file of pools with roles.",
     ),
     click.option(
-        "--rollout-gpus", type=number(quantities.GPUS), help="With separate: GPUs that generate. Default: half."
+        "--rollout-gpus",
+        type=number(quantities.GPUS),
+        help="With separate and hybrid: GPUs that only generate. Default: half.",
     ),
     click.option(
         "--staleness",
@@ -268,6 +271,7 @@ _OTHERS = (
         help="With --search: values of tp, pp, ep, cp, micro-tokens, recompute, offload, rollout-tp, max-num-seqs, "
         "gpu-memory-utilization, rollout-gpus, staleness (2p: partial), nodes or placement. Repeatable.",
     ),
+    click.option("--study", metavar="FILE", help="With --search: store finished placements, and resume from them."),
     click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
     click.option(
         "--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1; off-policy until steady, and 4."
@@ -309,6 +313,7 @@ def command(
     written: tuple[str, str] | None,
     searches: bool,
     vary: tuple[str, ...],
+    study: str | None,
     quiet: bool,
     price_per_gpu_hour: float | None,
     train: str | None,
@@ -344,6 +349,7 @@ def command(
             notes=notes,
             searches=searches,
             vary=parse_knobs(vary, any_name=True),
+            study=study,
             writes=written[0] if written else None,
             train=train,
             progress=say,

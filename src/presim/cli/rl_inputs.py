@@ -61,11 +61,12 @@ def request_of(
 
 def _placed(word: str, explicit: set[str]) -> dict[str, Any]:
     """Fields by a file of pools; none if the placement is a word."""
-    if word in ("colocated", "separate"):
+    if word in ("colocated", "separate", "hybrid"):
         return {}
     if not word.endswith(".toml"):
         raise InputError(
-            f"--placement is colocated, separate or a file with pools (.toml), not {shortened(word)!r}; correct it"
+            f"--placement is colocated, separate, hybrid or a file with pools (.toml), not {shortened(word)!r}; "
+            "correct it"
         )
     fields = placement_fields(word)
     for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model"):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from presim.composition.graph.graph_schema import OperatorGraph
 from presim.composition.models.description import Model
 from presim.composition.plan import read_plan
 from presim.errors import InputError, MisfitError
@@ -18,14 +17,16 @@ from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.controller import controller_seconds
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
 from presim.post_training.placed_parts import copies_s, engine_of, routed_values, sync_of
+from presim.post_training.requested_pools import placement_of
 from presim.post_training.response_lengths import group_share, response_lengths
 from presim.post_training.rl_job import Placement, RlJob, SampleBatch, Trainer, check, pool_of, warm_steps
 from presim.post_training.rl_phases import PhasePrices
 from presim.post_training.rl_request import Fusion, RlRequest
-from presim.post_training.shared_parts import Key, SharedParts
+from presim.post_training.shared_parts import SharedParts
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
 from presim.post_training.turns import Turns, tool_seconds
+from presim.result import Memory
 from presim.serving.model_lookup import find
 
 _DEGREES = (1, 2, 4, 8, 16, 32)
@@ -62,7 +63,7 @@ def build_job(
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
     """
     model = find(request.model)
-    placement = _placement(request, cluster)
+    placement = placement_of(request, cluster)
     batch = _batch(request)
     parts = parts or SharedParts()
     engine, notes = engine_of(request, model, cluster, placement, batch, parts)
@@ -77,14 +78,8 @@ def build_job(
             request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
-        if request.model not in parts.graphs:
-            parts.graphs[request.model] = training_graph(request.model)
-        graph = parts.graphs[request.model]
         try:
-            training = _priced(job, graph, pool, progress, parts.prices, framework)
-            training = as_captured(training, captured, pool.world_size) if captured else training
-            trainer_state = role_memory.trainer_bytes(job, graph, training)
-            phases = (role_memory.phases_of if request.force else role_memory.check)(job, trainer_state)
+            trained = _trained(job, parts, progress, framework, captured, is_forced=request.force)
         except InputError as error:
             refusal = refusal or error
             if request.micro_tokens and isinstance(error, MisfitError):
@@ -94,11 +89,59 @@ def build_job(
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
-        load_s, offload_s = copies_s(job, trainer_state, request)
+        load_s, offload_s = copies_s(job, trained.state, request)
         controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
-        return Built(job, PhasePrices(training, sync, load_s, offload_s, controller), phases, tuple(notes))
+        prices = PhasePrices(trained.prices, sync, load_s, offload_s, controller, trained.scoring)
+        return Built(job, prices, trained.phases, tuple(notes))
     assert refusal is not None
     raise refusal
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trained:
+    """Prices of the pools that train or score, and the memory of all phases."""
+
+    prices: TrainingPrices
+    scoring: tuple[TrainingPrices, ...]  # by scoring pool
+    state: role_memory.TrainerBytes
+    phases: list[role_memory.PhaseMemory]
+
+
+def _trained(
+    job: RlJob,
+    parts: SharedParts,
+    progress: Callable[[str], None],
+    framework: EvaluatePlan | None,
+    captured: CapturedStep | None,
+    *,
+    is_forced: bool,
+) -> _Trained:
+    """Price the pools of a job.
+
+    Raises:
+        InputError: a plan is invalid for its pool, or a phase does not fit unless ``is_forced``.
+    """
+    if job.model not in parts.graphs:
+        parts.graphs[job.model] = training_graph(job.model)
+    graph, placement = parts.graphs[job.model], job.placement
+    pool = pool_of(job.cluster, placement.train_gpus, "training")
+
+    def check_memory(memory: Memory) -> None:
+        if not is_forced and captured is None:
+            role_memory.check(job, role_memory.trainer_bytes(job, graph, memory))
+
+    prices = _priced(job, pool, parts, progress, framework, check_memory)
+    prices = as_captured(prices, captured, pool.world_size) if captured else prices
+    scoring_clusters = [pool_of(job.cluster, scoring.gpus, scoring.name) for scoring in placement.scoring_pools]
+    scoring = tuple(_priced(job, cluster, parts, progress) for cluster in scoring_clusters)
+    state = role_memory.trainer_bytes(job, graph, prices.memory)
+    scoring_memory = [
+        role_memory.scoring_memory(job, graph, scoring_pool, pool_prices.memory)
+        for scoring_pool, pool_prices in zip(placement.scoring_pools, scoring)
+    ]
+    if is_forced:
+        return _Trained(prices, scoring, state, [*role_memory.phases_of(job, state), *scoring_memory])
+    return _Trained(prices, scoring, state, role_memory.check(job, state, scoring_memory))
 
 
 def _steps(placement: Placement) -> int:
@@ -108,23 +151,42 @@ def _steps(placement: Placement) -> int:
 
 def _priced(
     job: RlJob,
-    graph: OperatorGraph,
     pool: Cluster,
+    parts: SharedParts,
     progress: Callable[[str], None],
-    table: dict[Key, TrainingPrices],
-    framework: EvaluatePlan | None,
+    framework: EvaluatePlan | None = None,
+    check_memory: Callable[[Memory], None] = lambda memory: None,
 ) -> TrainingPrices:
-    trainer, model = job.trainer, job.engine.model
+    """Prices of a pool with the job's plan; ``check_memory`` is called with that of an update as soon as it is known.
+
+    Raises:
+        InputError: the plan is invalid for the pool, or ``check_memory`` refuses it.
+    """
+    trainer, model, graph = job.trainer, job.engine.model, parts.graphs[job.model]
     key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
-    if key not in table:
+
+    def remember(memory: Memory) -> None:
+        parts.memories[key] = memory
+        check_memory(memory)
+
+    if key in parts.memories:
+        check_memory(parts.memories[key])
+    if key not in parts.prices:
         plan, _, update_tokens, forward_tokens, length = key
-        table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress, framework)
+        parts.prices[key] = price_training(
+            graph, plan, pool, update_tokens, forward_tokens, length, progress, framework, remember
+        )
     share = 1 / (trainer.plan.tensor * trainer.plan.context)
-    logits = logits_seconds(trainer.logits, pool).scaled(model.vocabulary * share)
-    head = HeadSeconds()
-    if trainer.plan.pipeline == 1:  # of several stages, one has the output layer, and each other more of the rest
-        head = head_seconds(model.hidden, model.vocabulary, pool).scaled(share)
-    return dataclasses.replace(table[key], logits=logits, head=head)
+    head_key = (trainer.logits, model.hidden, model.vocabulary, pool.gpu.id)
+    if head_key not in parts.heads:
+        head_s = head_seconds(model.hidden, model.vocabulary, pool)
+        parts.heads[head_key] = logits_seconds(trainer.logits, pool), head_s
+    logits, head = parts.heads[head_key]
+    if trainer.plan.pipeline > 1:  # of several stages, one has the output layer, and each other more of the rest
+        head = HeadSeconds()
+    return dataclasses.replace(
+        parts.prices[key], logits=logits.scaled(model.vocabulary * share), head=head.scaled(share)
+    )
 
 
 def _typical_length(batch: SampleBatch) -> int:
@@ -132,40 +194,6 @@ def _typical_length(batch: SampleBatch) -> int:
     rng = np.random.default_rng(_SPREAD_SEED)
     lengths = (batch.prompt.draw(rng, _DRAWN) + batch.response.draw(rng, _DRAWN)).astype(float)
     return int((lengths**2).sum() / lengths.sum())
-
-
-def _placement(request: RlRequest, cluster: Cluster) -> Placement:
-    if request.gpus not in (None, cluster.world_size):
-        raise InputError(
-            f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of "
-            "both"
-        )
-    if request.placement == "colocated":
-        if request.overlap_sync:
-            raise InputError(
-                "--overlap-sync is of engines on GPUs of their own; add --placement separate, or leave it out"
-            )
-        if request.rollout_gpus or request.staleness or request.partial:
-            raise InputError(
-                "--rollout-gpus, --staleness and --partial are of separate pools; add --placement separate, or leave "
-                "them out"
-            )
-        return Placement(cluster.world_size, cluster.world_size)
-    rollout_gpus = request.rollout_gpus or cluster.world_size // 2
-    if cluster.world_size == 1:
-        raise InputError("separate pools take two GPUs or more; name more, or leave out --placement separate")
-    if not 0 < rollout_gpus < cluster.world_size:
-        raise InputError(
-            f"{rollout_gpus} of {cluster.world_size} GPUs cannot generate while others train; use --rollout-gpus of 1 "
-            f"to {cluster.world_size - 1}"
-        )
-    pool_of(cluster, rollout_gpus, "rollout")
-    if request.partial and not request.staleness:
-        raise InputError("--partial interrupts responses that go on with newer weights; add --staleness 1 or more")
-    return Placement(
-        cluster.world_size - rollout_gpus, rollout_gpus, is_colocated=False, staleness=request.staleness,
-        is_partial=request.partial,
-    )  # fmt: skip
 
 
 def _batch(request: RlRequest) -> SampleBatch:

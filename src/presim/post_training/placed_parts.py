@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -22,9 +24,9 @@ def engine_of(
     Raises:
         InputError: no engine holds a prompt with its response.
     """
-    key = (tuple(sorted(request.engine.items())), placement.is_colocated, cluster.nodes, cluster.gpus_per_node)
+    key = (tuple(sorted(request.engine.items())), placement.has_switches, cluster.nodes, cluster.gpus_per_node)
     if key not in parts.engines:
-        engine, notes = rollout_engine(request, model, cluster, placement, batch)
+        engine, notes = rollout_engine(request, model, cluster, placement, batch, parts.engine_works)
         parts.engines[key] = engine, tuple(notes)
     engine, sentences = parts.engines[key]
     return engine, list(sentences)
@@ -34,7 +36,7 @@ def sync_of(
     request: RlRequest, model: Model, engine: PricedEngine, cluster: Cluster, placement: Placement, parts: SharedParts
 ) -> WeightSync:
     """The transfer of weights of a placement."""
-    key = (engine.plan, placement.train_gpus, placement.rollout_gpus, placement.is_colocated, cluster.world_size)
+    key = (engine.plan, dataclasses.replace(placement, staleness=0.0, is_partial=False), cluster.world_size)
     if key not in parts.syncs:
         parts.syncs[key] = weight_sync(
             model, engine, cluster, placement, transfer=request.transfer,
@@ -62,7 +64,7 @@ def copies_s(job: RlJob, trainer_state: role_memory.TrainerBytes, request: RlReq
     An engine at sleep level 1 goes the other way: its weights are on the host while the GPUs train. Published times of
     packed transfers have the way back among them.
     """
-    if not job.placement.is_colocated:
+    if not job.placement.has_switches:
         return 0.0, 0.0
     offloads = job.trainer.offloads
     state = trainer_state.optimizer if "optimizer" in offloads else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -12,13 +13,20 @@ import msgspec
 
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.post_training.rl_job import Offloads
 from presim.post_training.rl_request import RlRequest
+from presim.system.files import MOST_INTEGER, shortened
 
 Value: TypeAlias = str | int | float
 _SHARES = (0.25, 0.5, 0.75)  # of the GPUs that generate
 _STALENESS: tuple[Value, ...] = (0, 1, "1p", "2p", "4p")  # p: partial rollouts
 _FIELDS = ("tp", "pp", "ep", "cp", "vpp", "micro_tokens", "logprob_tokens", "recompute", "offload")
 _OF_ENGINE = {"rollout_tp": "tp", "gpu_memory_utilization": "gpu_memory_utilization", "max_num_seqs": "max_num_seqs"}
+_WORDS = {"placement": ("colocated", "hybrid", "separate"), "recompute": ("none", "full")}
+_EXAMPLES = {
+    "gpu_memory_utilization": "a share above 0 and at most 1",
+    "offload": "none, or parameters, optimizer and reference joined with +",
+}
 KNOBS = ("placement", "rollout_gpus", "staleness", "nodes", *_FIELDS, *_OF_ENGINE)
 
 
@@ -45,6 +53,8 @@ def candidates(request: RlRequest, cluster: Cluster, vary: Mapping[str, Sequence
         InputError: a knob is unknown, or a value is none of it.
     """
     vary = {_knob(name): tuple(values) for name, values in vary.items()}
+    for name, values in vary.items():
+        _check_values(name, values)
     shapes = vary.get("placement", ("colocated", "separate"))
     varied_knobs = {
         name: values for name, values in vary.items() if name not in ("placement", "rollout_gpus", "staleness")
@@ -56,6 +66,12 @@ def candidates(request: RlRequest, cluster: Cluster, vary: Mapping[str, Sequence
         if "colocated" in shapes:
             fixed = dataclasses.replace(varied, placement="colocated", rollout_gpus=None, staleness=0.0, partial=False)
             yield Candidate(fixed, pool, {"placement": "colocated", **knobs})
+        if "hybrid" in shapes:
+            for gpus in vary.get("rollout_gpus", _pool_sizes(pool)):
+                hybrid = dataclasses.replace(
+                    varied, placement="hybrid", rollout_gpus=int(gpus), staleness=0.0, partial=False
+                )
+                yield Candidate(hybrid, pool, {"placement": "hybrid", "rollout_gpus": gpus, **knobs})
         if "separate" not in shapes:
             continue
         for gpus in vary.get("rollout_gpus", _pool_sizes(pool)):
@@ -75,6 +91,26 @@ def _knob(name: str) -> str:
         advice = f"did you mean {matches[0]}?" if matches else f"use one of {', '.join(words)}"
         raise InputError(f"no knob of placements is called {name!r}; {advice}")
     return plain
+
+
+def _check_values(name: str, values: Sequence[Value]) -> None:
+    """Raise InputError on the first value that a knob does not take; staleness is checked as it is read."""
+    words = _WORDS.get(name)
+    for value in values:
+        if name == "offload":
+            is_possible = str(value) == "none" or set(str(value).split("+")) <= set(typing.get_args(Offloads))
+        elif words is not None:
+            is_possible = value in words
+        elif name == "gpu_memory_utilization":
+            is_possible = isinstance(value, int | float) and 0 < value <= 1
+        else:
+            is_possible = name == "staleness" or (isinstance(value, int) and 0 < value <= MOST_INTEGER)
+        if not is_possible:
+            example = ", ".join(words) if words else _EXAMPLES.get(name, "a whole number from 1 on")
+            raise InputError(
+                f"{name.replace('_', '-')}={shortened(str(value))} is no value of this knob, which takes {example}; "
+                "correct --vary"
+            )
 
 
 def _pool_sizes(cluster: Cluster) -> list[int]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from presim.hardware.power import shares
 from presim.post_training.build import Built
+from presim.post_training.idle_time import Goodput, IdleTime, goodput, idle_times, pool_gpus
 from presim.post_training.rl_job import warm_steps
 from presim.post_training.rl_loop import SimulatedRun, TrainingStep
 from presim.post_training.rl_phases import Span
@@ -110,11 +111,14 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[Phase]
     memory: list[PhaseMemory]
     weight_sync: dict[str, float]
+    idle: list[IdleTime]  # by cause, the largest share of all GPU time first
+    goodput: list[Goodput]  # of training, by limit of staleness
     timeline: list[TimelineSpan]
     tokens: dict[str, int]  # generated, trained, in flight at the end, dropped by a filter
     notes: list[str]
     not_modelled: list[str]
     alternatives: list[Alternative] = []  # of `--search`, this one among them
+    partial: bool = False  # an interrupt ended the search before all placements were compared
     settings: list[str] = []  # key=value in a framework's own words, of `--write`
     schema: str = SCHEMA
 
@@ -150,6 +154,8 @@ def answer(built: Built, run: SimulatedRun, price_per_gpu_hour: float | None = N
             "load_s": sync.load_s,
             "software_s": sync.software_s,
         },
+        idle=idle_times(spans, len(steady), figures.step_time_s, job.placement, figures.rollout_idle_share),
+        goodput=goodput(steady, figures.step_time_s, job.placement.gpus),
         timeline=[TimelineSpan(span.pool, span.phase, span.step, span.start_s, span.end_s) for span in run.spans],
         tokens={
             "generated": run.generated_tokens,
@@ -175,8 +181,9 @@ def _figures(
     job, count = built.job, len(steady)
     step_s = (steady[-1].end_s - steady[0].start_s) / count
     by_phase = {(phase.pool, phase.phase): phase.seconds for phase in phases}
-    training_s = sum(seconds for (_, phase), seconds in by_phase.items() if phase in _TRAINING)
-    rollout_pool = "all GPUs" if job.placement.is_colocated else "rollout"
+    gpus = pool_gpus(job.placement)
+    training_gpu_s = sum(seconds * gpus[pool] for (pool, phase), seconds in by_phase.items() if phase in _TRAINING)
+    rollout_pool = job.placement.training_pool if job.placement.has_switches else "rollout"
     rollout_s = by_phase.get((rollout_pool, "rollout"), 0.0)
     busy_s = sum(step.rank_busy_s for step in steady) / count
     ranks = job.replicas * (1 if job.engine.plan.pp > 1 else job.engine.plan.dp)
@@ -196,12 +203,12 @@ def _figures(
         float(staleness.mean()),
         int(staleness.max()),
         sum(step.recomputed_tokens for step in steady) / count,
-        _kwh(built, step_s, training_s, busy_s / max(ranks, 1)),
+        _kwh(built, step_s, training_gpu_s, busy_s / max(ranks, 1)),
         price * gpu_hours * _THOUSAND if price is not None else None,
     )
 
 
-def _kwh(built: Built, step_s: float, training_s: float, generating_s: float) -> float | None:
+def _kwh(built: Built, step_s: float, training_gpu_s: float, generating_s: float) -> float | None:
     """Energy of a step: GPUs that train as composed steps do, that decode, and that idle, with their part of nodes."""
     job, limit = built.job, built.job.cluster.gpu.power_w
     watts = built.prices.training.watts
@@ -209,9 +216,9 @@ def _kwh(built: Built, step_s: float, training_s: float, generating_s: float) ->
         return None
     share = {name: float(shares()[name].share) for name in ("decode", "idle", "node")}
     placement = job.placement
-    joules = placement.train_gpus * training_s * watts
+    joules = training_gpu_s * watts
     joules += placement.rollout_gpus * generating_s * limit * share["decode"]
-    idle_s = placement.gpus * step_s - placement.train_gpus * training_s - placement.rollout_gpus * generating_s
+    idle_s = placement.gpus * step_s - training_gpu_s - placement.rollout_gpus * generating_s
     joules += max(idle_s, 0.0) * limit * share["idle"]
     return (joules + placement.gpus * step_s * limit * share["node"]) / _J_PER_KWH
 
@@ -220,15 +227,24 @@ def _pools(built: Built) -> list[Pool]:
     job = built.job
     plan = job.trainer.plan
     degrees = {"TP": plan.tensor, "CP": plan.context, "PP": plan.pipeline, "EP": plan.expert, "DP": job.data_ranks}
-    train = " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "DP")
-    train = f"{plan.data_style} {train}, {job.trainer.update_tokens // plan.context:,} tokens a micro-batch and GPU"
+    train = f"{plan.data_style} {_degrees_text(degrees)}"
+    train = f"{train}, {job.trainer.update_tokens // plan.context:,} tokens a micro-batch and GPU"
     engines = f"{job.replicas} engines as {job.engine.plan.text}"
     trainer = job.trainer
     presence = {"reference": trainer.has_reference, "critic": trainer.has_critic, "reward": trainer.has_reward_model}
     roles = ["actor", *(name for name, is_there in presence.items() if is_there)]
-    if job.placement.is_colocated:
-        return [Pool("all GPUs", job.placement.gpus, [*roles, "rollout"], f"{train}; {engines}")]
-    return [
-        Pool("training", job.placement.train_gpus, roles, train),
-        Pool("rollout", job.placement.rollout_gpus, ["rollout"], engines),
-    ]
+    placement = job.placement
+    roles = [role for role in roles if role == "actor" or not placement.scores_apart(role)]
+    if placement.has_switches:
+        roles, train = [*roles, "rollout"], f"{train}; {engines}"
+    pools = [Pool(placement.training_pool, placement.train_gpus, roles, train)]
+    if placement.engine_gpus > 0:
+        pools.append(Pool("rollout", placement.engine_gpus, ["rollout"], engines))
+    for pool in placement.scoring_pools:
+        degrees["DP"] = plan.data(pool.gpus)
+        pools.append(Pool(pool.label, pool.gpus, list(pool.roles), f"{plan.data_style} {_degrees_text(degrees)}"))
+    return pools
+
+
+def _degrees_text(degrees: dict[str, int]) -> str:
+    return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "DP")

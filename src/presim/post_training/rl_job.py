@@ -20,6 +20,7 @@ from presim.serving.workloads.generate import Lengths
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
 _ONE_TURN = Turns()
 Offloads = Literal["parameters", "optimizer", "reference"]
+ScoringRole = Literal["reference", "critic", "reward"]
 # Which engine generates a response: that with the fewest, or its part of the batch in the batch's order, where
 # responses to one prompt are neighbours.
 Assignment = Literal["balanced", "consecutive"]
@@ -54,28 +55,71 @@ class SampleBatch:
 
 
 @dataclasses.dataclass(frozen=True)
+class ScoringPool:
+    """GPUs of their own for roles beside the actor, each with the actor's degrees."""
+
+    name: str
+    gpus: int
+    roles: tuple[ScoringRole, ...]
+
+    @property
+    def label(self) -> str:
+        """Its name beside those of other pools."""
+        return f"scoring {self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Placement:
-    """Which GPUs train and which generate, and how far generation may run ahead."""
+    """Which GPUs train, which generate and which score, and how far generation may run ahead."""
 
     train_gpus: int
-    rollout_gpus: int
+    rollout_gpus: int  # all that generate
     is_colocated: bool = True  # both sides on the same GPUs, one after the other
     staleness: float = 0.0  # batches that may be generated ahead of training; 0: on-policy
     is_partial: bool = False  # responses are interrupted by new weights and go on with them; else these wait for them
+    is_hybrid: bool = False  # training GPUs generate, too, beside others that only do so, and switch when a batch is
+    scoring_pools: tuple[ScoringPool, ...] = ()
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether the training GPUs generate before they train."""
+        return self.is_colocated or self.is_hybrid
+
+    @property
+    def training_pool(self) -> str:
+        """Name of the pool that the actor is on."""
+        if self.is_hybrid:
+            return "switching"
+        if self.is_colocated:
+            return "actor and rollout" if self.scoring_pools else "all GPUs"
+        return "training"
+
+    @property
+    def engine_gpus(self) -> int:
+        """GPUs that only generate."""
+        return self.rollout_gpus - self.train_gpus if self.has_switches else self.rollout_gpus
 
     @property
     def gpus(self) -> int:
         """GPUs of all pools."""
-        return self.train_gpus if self.is_colocated else self.train_gpus + self.rollout_gpus
+        scoring_gpus = sum(pool.gpus for pool in self.scoring_pools)
+        return self.train_gpus + max(self.engine_gpus, 0) + scoring_gpus
 
     @property
     def text(self) -> str:
         """In words."""
+        scoring_text = "".join(f", {pool.gpus} for {' and '.join(pool.roles)}" for pool in self.scoring_pools)
         if self.is_colocated:
-            return f"colocated on {self.train_gpus} GPUs"
+            return f"colocated on {self.train_gpus} GPUs{scoring_text}"
+        if self.is_hybrid:
+            return f"{self.train_gpus} GPUs generate and then train, {self.engine_gpus} only generate{scoring_text}"
         ahead = "on-policy" if not self.staleness else f"at most {self.staleness:g} steps off-policy"
         partial_text = ", partial rollouts" if self.is_partial else ""
-        return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}"
+        return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}{scoring_text}"
+
+    def scores_apart(self, role: str) -> bool:
+        """Whether a role is on another pool than the actor."""
+        return any(role in pool.roles for pool in self.scoring_pools)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +217,19 @@ def check(job: RlJob) -> None:
             f"engines of {replica_gpus} GPUs do not fill the rollout pool of {pool} GPUs; use a --rollout-tp that "
             f"divides {pool}"
         )
+    if job.placement.is_hybrid and job.placement.engine_gpus % replica_gpus:
+        raise InputError(
+            f"engines of {replica_gpus} GPUs do not fill the {job.placement.engine_gpus} GPUs that only generate; use "
+            f"a --rollout-tp that divides {job.placement.engine_gpus}"
+        )
+    for scoring_pool in job.placement.scoring_pools:
+        scoring_ranks = trainer.plan.data(scoring_pool.gpus)
+        if batch.responses % scoring_ranks:
+            raise InputError(
+                f"a batch of {batch.responses:,} responses does not divide over {scoring_ranks} data-parallel ranks of "
+                f"the pool {scoring_pool.name!r} ({batch.responses} % {scoring_ranks} = "
+                f"{batch.responses % scoring_ranks}); give it other gpus"
+            )
     longest_tokens, room = batch.longest, min(trainer.update_tokens, trainer.logprob_tokens)
     if longest_tokens > room:
         raise InputError(

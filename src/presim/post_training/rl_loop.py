@@ -34,6 +34,7 @@ class TrainingStep:
     generated_tokens: int  # in its window
     recomputed_tokens: int  # of interrupted responses, whose caches new weights invalidated
     staleness: Ints  # of each group of its batch: updates since its first token
+    group_tokens: Ints  # of each group: of prompts and responses that it is trained on
     rank_busy_s: float  # sum over ranks of engines of the time in which they generate, in its window
     rollout_tail_s: float  # from the moment half of the engines are done to the end of the batch's last response
     preemptions: int
@@ -143,9 +144,11 @@ def _filtered_step(
     state.admitted += len(rounds.windows) * job.batch.round_prompts
     state.now_s = next_s
     last = rounds.windows[-1]
+    _, group = np.unique(responses.group, return_inverse=True)
+    group_tokens = np.bincount(group, responses.prompt + responses.length).astype(np.int64)
     step = TrainingStep(
         number, start_s, next_s, int((responses.prompt + responses.length).sum()), len(responses),
-        rounds.generated_tokens, 0, np.zeros(job.batch.prompts, np.int64),
+        rounds.generated_tokens, 0, np.zeros(job.batch.prompts, np.int64), group_tokens,
         sum(float(window.rank_end_s.sum()) for window in rounds.windows),
         float(last.end_s.max() - np.median(last.rank_end_s)), sum(window.preemptions for window in rounds.windows),
         float(responses.length.mean()), int(responses.length.max()),
@@ -195,17 +198,19 @@ def _summary(
     responses, live = state.responses, window.responses
     rank_end_s = np.minimum(window.rank_end_s, cut_s - state.now_s)
     lengths = responses.length[is_batch]
-    _, first = np.unique(responses.group[is_batch], return_index=True)
+    tokens = (responses.prompt + responses.length)[is_batch]
+    _, first, group = np.unique(responses.group[is_batch], return_index=True, return_inverse=True)
     half_done_s = float(np.median(rank_end_s))
     return TrainingStep(
         number,
         state.now_s,
         next_s,
-        int((responses.prompt + responses.length)[is_batch].sum()),
+        int(tokens.sum()),
         int(is_batch.sum()),
         int((generated - live.generated).sum()),
         int(live.generated.sum()),
         number - np.minimum(state.version[is_batch][first], number),
+        np.bincount(group, tokens).astype(np.int64),
         float(rank_end_s.sum()),
         max(min(float(end_times_s[is_batch].max()), cut_s) - state.now_s - half_done_s, 0.0),
         window.preemptions,

@@ -45,6 +45,7 @@ def render(answer: RlAnswer) -> str:
         legend=[(classes[phase], phase) for phase in phases],
         end=seconds(max((span.end_s for span in answer.timeline), default=0.0)),
         rows=[(phase.pool, phase.phase, seconds(phase.seconds), percent(phase.share)) for phase in answer.phases],
+        idle=[(idle.pool, idle.cause, seconds(idle.seconds), percent(idle.share)) for idle in answer.idle],
         memory=[
             (phase.pool, phase.phase, f"{phase.total_bytes / GIB:.1f} of {phase.capacity_bytes / GIB:.1f} GiB",
              ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items()))

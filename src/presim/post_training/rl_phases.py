@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.post_training import balance
 from presim.post_training.controller import ControllerSeconds
 from presim.post_training.rl_job import RlJob
 from presim.post_training.shared_parts import SharedParts, TrainingPhases, phases_key
 from presim.post_training.training import TrainingPrices
+from presim.post_training.training_phases import UPDATES, training_phases
 from presim.post_training.weights import WeightSync
 
 Ints = NDArray[np.int64]
@@ -30,6 +29,7 @@ class PhasePrices:
     load_s: float = 0.0  # state of the trainer from host memory, before it is used; colocated
     offload_s: float = 0.0  # and back
     controller: ControllerSeconds = _NO_CONTROLLER  # while which no GPU works for the step
+    scoring: tuple[TrainingPrices, ...] = ()  # by scoring pool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Span:
     step: int
     start_s: float
     end_s: float
+    waiting_s: float = 0.0  # of it an average rank waits for slower ones
 
     @property
     def seconds(self) -> float:
@@ -69,81 +70,66 @@ class Phases:
     ) -> None:  # fmt: skip
         self.job, self.prices, self.parts, self.number = job, prices, parts, number
         self.spans: list[Span] = []
-        self.is_colocated = job.placement.is_colocated
-        self.trainer = "all GPUs" if self.is_colocated else "training"
-        self.start_s, self.now_s = start_s, start_s
-        self.longest = 0  # tokens of the batch's longest sequence
-        if self.is_colocated:
-            self._add("rollout", ready_s)
-        else:
-            self._add("waiting for rollouts", ready_s)
+        self.trainer = job.placement.training_pool
+        self.scoring = [pool.label for pool in job.placement.scoring_pools]
+        self.start_s = start_s
+        self.pool_s = dict.fromkeys((self.trainer, *self.scoring), start_s)  # until when each pool has phases
+        self._add("rollout" if job.placement.has_switches else "waiting for rollouts", ready_s)
         self._take("controller", prices.controller.rollout_s)
         self._add("reward", rewarded_s + prices.controller.rollout_s)
 
-    def _add(self, phase: str, end_s: float) -> None:
-        if end_s > self.now_s:
-            self.spans.append(Span(self.trainer, phase, self.number, self.now_s, end_s))
-            self.now_s = end_s
+    @property
+    def now_s(self) -> float:
+        """Until when the actor's pool has phases."""
+        return self.pool_s[self.trainer]
 
-    def _take(self, phase: str, seconds: float, controller_s: float = 0.0) -> None:
+    def _add(self, phase: str, end_s: float, pool: str = "", waiting_s: float = 0.0) -> None:
+        pool = pool or self.trainer
+        if end_s > self.pool_s[pool]:
+            self.spans.append(Span(pool, phase, self.number, self.pool_s[pool], end_s, waiting_s))
+            self.pool_s[pool] = end_s
+
+    def _take(
+        self, phase: str, seconds: float, controller_s: float = 0.0, waiting_s: float = 0.0, pool: str = ""
+    ) -> None:
         """A phase of so many seconds, after those in which the controller sends its batch and takes its answers."""
+        pool = pool or self.trainer
         if controller_s:
-            self._add("controller", self.now_s + controller_s)
-        self._add(phase, self.now_s + seconds)
+            self._add("controller", self.pool_s[pool] + controller_s, pool)
+        self._add(phase, self.pool_s[pool] + seconds, pool, waiting_s)
+
+    def _meet(self, phase: str) -> None:
+        """All pools but those that work for the engines alone wait until each is done."""
+        end_s = max(self.pool_s.values())
+        for pool in self.pool_s:
+            self._add(phase, end_s, pool)
 
     def train(self, lengths: Ints) -> float:
-        """Log-probabilities and updates of a batch; returns when they end."""
+        """Log-probabilities and updates of a batch; returns when they end.
+
+        Pools score at the same time, and train at the same time.
+        """
         self._take("reload", self.prices.load_s)
-        for phase in self.parts.training or self._shared_phases(lengths):
-            self._take(*phase)
+        self._meet("waiting for rollouts")
+        phases = self.parts.training or self._shared_phases(lengths)
+        for phase in phases:
+            if phase.name not in UPDATES:
+                self._take(*phase)
+        self._meet("waiting for scores")
+        for phase in phases:
+            if phase.name in UPDATES:
+                self._take(*phase)
+        self._meet("waiting for updates")
         return self.now_s
 
     def _shared_phases(self, lengths: Ints) -> TrainingPhases:
         key = phases_key(self.job, lengths)
         if key not in self.parts.phases:
-            self.parts.phases[key] = self._training_phases(lengths)
+            prices = self.prices
+            self.parts.phases[key] = training_phases(
+                self.job, prices.training, prices.scoring, prices.controller, lengths
+            )
         return self.parts.phases[key]
-
-    def _training_phases(self, lengths: Ints) -> TrainingPhases:
-        job, training, controller = self.job, self.prices.training, self.prices.controller
-        self.longest = int(lengths.max())
-        ranks = balance.shares(lengths, job.data_ranks, balances=job.trainer.balances)
-        phases: list[tuple[str, float, float]] = []
-        trainer = job.trainer
-        sizes = self._sizes(ranks, job.trainer.logprob_tokens, job.trainer.logprob_sequences)
-        if trainer.has_reward_model:
-            phases.append(("reward model", training.values_s(*sizes), controller.reward_model_s))
-        if trainer.recomputes_old:
-            phases.append(("old log-probabilities", training.forward_s(*sizes), controller.old_s))
-        if trainer.has_reference:
-            reference_s = training.forward_s(*sizes, is_reference=True)
-            phases.append(("reference log-probabilities", reference_s, controller.reference_s))
-        if trainer.has_critic:
-            phases.append(("values", training.values_s(*sizes), controller.values_s))
-            critic_s = self._updates_s(ranks, training.critic_update_s)
-            phases.append(("critic update", critic_s, controller.critic_update_s))
-        phases.append(("update", self._updates_s(ranks, training.update_s), controller.update_s))
-        return tuple(phases)
-
-    def _updates_s(self, ranks: list[Ints], update_s: Callable[[Ints, Ints], float]) -> float:
-        """All epochs: each rank's share is cut into as many mini-batches."""
-        job = self.job
-        pass_s = 0.0
-        for number in range(job.batch.mini_batches):
-            parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
-            pass_s += update_s(*self._sizes(parts, job.trainer.update_tokens, job.trainer.update_sequences))
-        return job.batch.epochs * pass_s
-
-    def _sizes(self, ranks: list[Ints], most_tokens: int, sequences: int | None) -> tuple[Ints, Ints]:
-        """Tokens and sums of squared lengths of each micro-batch: [rank, micro-batch]."""
-        packed = (
-            balance.fixed_micro_batches(ranks, sequences, most_tokens)
-            if sequences
-            else balance.micro_batches(ranks, most_tokens)
-        )
-        if self.job.trainer.pads_to_longest:
-            return balance.padded_sizes(packed, self.longest, most_tokens)
-        return balance.sizes(packed, most_tokens if self.job.trainer.pads else 0)
 
     @property
     def overlapped_s(self) -> float:
@@ -154,14 +140,15 @@ class Phases:
     def sync(self, cut_s: float, all_end_s: float) -> float:
         """The transfer of weights, of which engines miss what comes after ``cut_s``; returns when they go on."""
         overlapped_s = self.overlapped_s
-        if not self.is_colocated:
+        if self.job.placement.engine_gpus > 0:
             generated_s = min(all_end_s, cut_s)
             end_s = cut_s + self.prices.sync.seconds - overlapped_s
             if overlapped_s:
                 self._add("weight sync", self.now_s + overlapped_s)
             self._add("waiting for rollouts", cut_s)
+            waits_s = self.prices.offload_s  # engines on GPUs that switch begin after it, and all begin together
             rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
-            rollouts.append(("weight sync", cut_s, end_s))
+            rollouts += [("weight sync", cut_s, end_s), ("waiting for weights", end_s, end_s + waits_s)]
             self.spans += [
                 Span("rollout", phase, self.number, *window_s)
                 for phase, *window_s in rollouts
@@ -169,4 +156,5 @@ class Phases:
             ]
         self._add("weight sync", self.now_s + self.prices.sync.seconds - overlapped_s)
         self._add("offload", self.now_s + self.prices.offload_s)
+        self._meet("waiting for rollouts")
         return self.now_s

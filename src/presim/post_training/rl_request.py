@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from presim.errors import InputError
 from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
-from presim.post_training.rl_job import Algorithm, Assignment, Offloads
+from presim.post_training.rl_job import Algorithm, Assignment, Offloads, ScoringPool
 from presim.post_training.weights import TransferKind
 from presim.serving.defaults import VllmStart
 from presim.units import quantities
@@ -61,8 +61,9 @@ class RlRequest:
     cut_tail: float = 0.0  # share of responses that are aborted when the others are complete, and dropped
     mini_batch: int | None = None  # prompts of an update; None: all
     epochs: int = 1
-    placement: Literal["colocated", "separate"] = "colocated"
-    rollout_gpus: int | None = None  # of separate pools; None: half
+    placement: Literal["colocated", "separate", "hybrid"] = "colocated"
+    rollout_gpus: int | None = None  # that only generate, unless colocated; None: half
+    scoring_pools: tuple[ScoringPool, ...] = ()  # of roles that are not on the actor's pool
     gpus: int | None = None  # of all pools, where a placement says how many; None: the cluster's
     staleness: float = 0.0
     partial: bool = False

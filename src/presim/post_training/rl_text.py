@@ -6,11 +6,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from presim.post_training.idle_time import by_cause
 from presim.post_training.rl_answer import Figures, RlAnswer
 from presim.report.rendering import json_text
 from presim.units import GIB
 
 _MOST_SHOWN = 20  # placements
+_LEAST_SHARE = 0.005  # of all GPU time, from which on a cause is named
+_THOUSAND = 1000
+_HOUR_S = 3600
 
 
 def encode(answer: RlAnswer) -> bytes:
@@ -55,23 +59,39 @@ def headline(answer: RlAnswer) -> list[str]:
     if dropped := answer.tokens.get("dropped", 0):
         generated = answer.tokens["generated"]
         lines.append(f"{dropped:,} of {generated:,} generated tokens are of prompts that the filter drops")
-    return [*lines, *_asynchronous(figures), *_costs(figures)]
+    return [*lines, *_idle(answer), *_asynchronous(answer), *_costs(figures)]
 
 
-def _asynchronous(figures: Figures) -> list[str]:
+def _idle(answer: RlAnswer) -> list[str]:
+    shares = by_cause(answer.idle)
+    if not shares:
+        return []
+    parts = ", ".join(f"{cause} {share:.1%}" for cause, share in shares.items() if share >= _LEAST_SHARE)
+    return [f"GPUs idle {sum(shares.values()):.1%} of their time" + (f": {parts}" if parts else "")]
+
+
+def _asynchronous(answer: RlAnswer) -> list[str]:
+    figures = answer.figures
     if not figures.largest_staleness:
         return []
     return [
         f"Staleness {figures.mean_staleness:.2f} steps on average, {figures.largest_staleness} at most; "
-        f"{figures.recomputed_tokens:,.0f} tokens a step are computed again after new weights"
+        f"{figures.recomputed_tokens:,.0f} tokens a step are computed again after new weights",
+        "Goodput of samples at most so stale: "
+        + ", ".join(
+            f"{limit.staleness}: {limit.tokens_per_s_per_gpu:,.0f} tokens/s/GPU ({limit.share:.0%})"
+            for limit in answer.goodput
+        ),
     ]
 
 
 def _costs(figures: Figures) -> list[str]:
-    parts = [f"about {figures.kWh:,.3g} kWh a step"] if figures.kWh is not None else []
+    parts = [f"{figures.step_time_s * _THOUSAND / _HOUR_S:,.4g} h"]
+    if figures.kWh is not None:
+        parts.append(f"about {figures.kWh * _THOUSAND:,.3g} kWh")
     if figures.money_per_thousand_steps is not None:
-        parts.append(f"{figures.money_per_thousand_steps:,.0f} for the GPUs of 1,000 steps")
-    return ["; ".join(parts)] if parts else []
+        parts.append(f"{figures.money_per_thousand_steps:,.0f} for the GPUs")
+    return [f"1,000 steps take {', '.join(parts)}"]
 
 
 def _phases(answer: RlAnswer) -> Table:

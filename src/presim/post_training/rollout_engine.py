@@ -14,6 +14,7 @@ from presim.post_training.rl_request import RlRequest
 from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.overheads import Overheads, of_engine
+from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import PricedEngine, build
 
 _COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
@@ -23,11 +24,17 @@ _ROUND_TOKENS = 1024
 
 
 def rollout_engine(
-    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: SampleBatch
+    request: RlRequest,
+    model: Model,
+    cluster: Cluster,
+    placement: Placement,
+    batch: SampleBatch,
+    works: dict[ServingPlan, PricedWork] | None = None,
 ) -> tuple[PricedEngine, list[str]]:
     """The engine of the request, or of the smallest tensor-parallel degree that holds a sequence of full length.
 
-    With it, sentences about what was chosen in place of options.
+    With it, sentences about what was chosen in place of options. ``works``: priced work by plan without its limits;
+    what is priced is added.
 
     Raises:
         InputError: no engine of these holds a prompt with its response.
@@ -36,7 +43,7 @@ def rollout_engine(
     notes = []
     if request.lora_rank is not None and not request.merge_adapters:
         fields |= {"max_loras": 1, "lora_rank": request.lora_rank}
-    if placement.is_colocated and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
+    if placement.has_switches and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
         fields["gpu_memory_utilization"] = _COLOCATED_SHARE
         notes.append(
             f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
@@ -55,7 +62,9 @@ def rollout_engine(
         try:
             plan = with_defaults({**fields, "tp": degree}, model, cluster.gpu)
             plan.check(model)
-            engine = build(model, plan, pool_of(cluster, plan.gpus, "engine's"), _overheads(request, plan))
+            priced = works.setdefault(_without_limits(plan), PricedWork()) if works is not None else None
+            pool = pool_of(cluster, plan.gpus, "engine's")
+            engine = build(model, plan, pool, _overheads(request, plan), priced=priced)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -71,12 +80,17 @@ def rollout_engine(
     raise refusal
 
 
+def _without_limits(plan: ServingPlan) -> ServingPlan:
+    """The plan with nothing of what changes no price of work."""
+    return dataclasses.replace(plan, gpu_memory_utilization=1.0, max_num_seqs=1)
+
+
 def _overheads(request: RlRequest, plan: ServingPlan) -> Overheads | None:
     """Those of an engine whose GPUs also run the waiting kernel of another process; None: the engine's own.
 
     Two processes with work on a GPU get equal time slices of it. All ranks of an engine but the first wait, and the
     engine is as slow as they are (https://github.com/verl-project/verl/issues/3160).
     """
-    if not request.busy_wait or request.placement != "colocated" or plan.tp == 1:
+    if not request.busy_wait or request.placement == "separate" or plan.tp == 1:
         return None
     return dataclasses.replace(of_engine(plan.kernels), step_scale=_SHARING_PROCESSES)

@@ -53,11 +53,11 @@ def estimate_s(built: Built, parts: SharedParts) -> float:
     window_job: RlJob = sampled(built, parts)[0].job
     responses = draw(window_job.batch, 0, window_job.batch.prompts, np.random.default_rng(job.seed))
     window = parts.window(responses, window_job, job.seed)
-    phases = training_phases(built, parts)
-    trained_s = prices.load_s + sum(seconds + controller_s for _, seconds, controller_s in phases) + prices.offload_s
+    batch_parts = dataclasses.replace(parts, training=training_phases(built, parts))
+    trained_s = Phases(job, prices, batch_parts, 0, 0.0, 0.0, 0.0).train(responses.length) + prices.offload_s
     rollout_s = float(window.end_s.max())
     if not job.placement.staleness:
-        return rollout_s + prices.controller.rollout_s + trained_s + prices.sync.seconds
+        return rollout_s + trained_s + prices.sync.seconds
     early_s = _EARLY * rollout_s
     early_tokens = int(window.generated_at(early_s).sum())
     rollout_s = early_s * int(responses.length.sum()) / early_tokens if early_tokens else 0.0

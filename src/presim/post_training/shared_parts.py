@@ -7,22 +7,38 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.graph.graph_schema import OperatorGraph
+from presim.post_training.logits import HeadSeconds, LogitsSeconds
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rollout import Responses, Window, generate
 from presim.post_training.training import TrainingPrices
 from presim.post_training.weights import WeightSync
+from presim.result import Memory
+from presim.serving.serving_plan import ServingPlan
+from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import PricedEngine
 
 Ints = NDArray[np.int64]
 _MOST_WINDOWS = 256  # rollouts that are kept at once
 Key: TypeAlias = tuple[Any, ...]
-TrainingPhases: TypeAlias = tuple[tuple[str, float, float], ...]  # name, seconds, the controller's seconds before it
+
+
+class TrainingPhase(NamedTuple):
+    """A phase of scoring or training a batch."""
+
+    name: str
+    seconds: float
+    controller_s: float  # of the controller before it
+    waiting_s: float  # of an average rank, for ranks with more or longer sequences
+    pool: str = ""  # one of the pools that score; empty: the actor's
+
+
+TrainingPhases: TypeAlias = tuple[TrainingPhase, ...]
 
 
 @dataclasses.dataclass
@@ -30,6 +46,9 @@ class SharedParts:
     """Parts by what they depend on, of one model, batch and kind of GPU."""
 
     prices: dict[Key, TrainingPrices] = dataclasses.field(default_factory=dict)
+    memories: dict[Key, Memory] = dataclasses.field(default_factory=dict)  # of updates, by the keys of prices
+    heads: dict[Key, tuple[LogitsSeconds, HeadSeconds]] = dataclasses.field(default_factory=dict)  # of one GPU
+    engine_works: dict[ServingPlan, PricedWork] = dataclasses.field(default_factory=dict)  # of engines' steps
     engines: dict[Key, tuple[PricedEngine, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
     windows: dict[Key, Window] = dataclasses.field(default_factory=dict)
     graphs: dict[str, OperatorGraph] = dataclasses.field(default_factory=dict)
@@ -60,4 +79,5 @@ def digest(numbers: Ints) -> bytes:
 def phases_key(job: RlJob, lengths: Ints) -> Key:
     """What the phases of training on a batch depend on."""
     trainer = dataclasses.replace(job.trainer, offloads=frozenset())
-    return (trainer, job.placement.train_gpus, job.batch.mini_batches, job.batch.epochs, digest(lengths))
+    gpus = (job.placement.train_gpus, job.placement.scoring_pools)
+    return (trainer, *gpus, job.batch.mini_batches, job.batch.epochs, digest(lengths))

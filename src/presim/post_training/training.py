@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from presim.result import Memory
 from presim.trace.schema import Kind, Phase, Trace
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+PassKind: TypeAlias = Literal["update", "critic update", "old", "reference", "values"]
 _PIECES = 64  # a sequence is a multiple of so many tokens for each rank that has a part of it
 _TOKEN_SHARES = (1 / 8, 1 / 2, 1.0)  # grid, of the fullest micro-batch
 _LOCKSTEP = ("fsdp2", "hsdp")  # data-parallel ranks meet in every micro-batch, as they gather parameters
@@ -53,30 +55,38 @@ class TrainingPrices:
     logits: LogitsSeconds = _NO_LOGITS  # for each token of a micro-batch, beyond what composed steps have
     head: HeadSeconds = _NO_HEAD  # for each token, of what composed steps have
 
-    def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
-        """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
+    def rank_seconds(self, kind: PassKind, tokens: Ints, squares: Ints) -> Floats:
+        """Seconds of a pass over each of such micro-batches: [rank, micro-batch]."""
         floats = tokens.astype(float), squares.astype(float)
-        return self._of_ranks(self.update.seconds(*floats) + self.logits.update * floats[0]) + self.rest_s
+        seconds = (self.update if kind in ("update", "critic update") else self.forward).seconds(*floats)
+        if kind in ("values", "critic update"):  # a number in place of logits
+            head_s = self.head.forward_s if kind == "values" else self.head.update_s
+            return np.maximum(seconds - head_s * floats[0], seconds * _LEAST_SHARE)
+        logits_s = {"update": self.logits.update, "old": self.logits.old, "reference": self.logits.reference}[kind]
+        return np.asarray(seconds + logits_s * floats[0])
 
-    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64], *, is_reference: bool = False) -> float:
+    def waiting_s(self, kind: PassKind, tokens: Ints, squares: Ints) -> float:
+        """Seconds in which an average rank waits for ranks whose micro-batches take longer."""
+        seconds = self.rank_seconds(kind, tokens, squares)
+        return max(self._of_ranks(seconds) - float(seconds.sum(axis=1).mean()), 0.0)
+
+    def update_s(self, tokens: Ints, squares: Ints) -> float:
+        """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
+        return self._of_ranks(self.rank_seconds("update", tokens, squares)) + self.rest_s
+
+    def forward_s(self, tokens: Ints, squares: Ints, *, is_reference: bool = False) -> float:
         """Seconds of log-probabilities of such micro-batches."""
         floats = tokens.astype(float), squares.astype(float)
         fill = float(self.forward_fill_s.seconds(*floats).mean(axis=1).max()) if self.plan.pipeline > 1 else 0.0
-        logits_s = (self.logits.reference if is_reference else self.logits.old) * floats[0]
-        return self._of_ranks(self.forward.seconds(*floats) + logits_s) + fill
+        return self._of_ranks(self.rank_seconds("reference" if is_reference else "old", tokens, squares)) + fill
 
-    def values_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+    def values_s(self, tokens: Ints, squares: Ints) -> float:
         """Seconds of a forward pass with one number in place of logits: of a critic or a reward model."""
-        floats = tokens.astype(float), squares.astype(float)
-        seconds = self.forward.seconds(*floats)
-        return self._of_ranks(np.maximum(seconds - self.head.forward_s * floats[0], seconds * _LEAST_SHARE))
+        return self._of_ranks(self.rank_seconds("values", tokens, squares))
 
-    def critic_update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+    def critic_update_s(self, tokens: Ints, squares: Ints) -> float:
         """Seconds of an update of a critic."""
-        floats = tokens.astype(float), squares.astype(float)
-        seconds = self.update.seconds(*floats)
-        seconds = np.maximum(seconds - self.head.update_s * floats[0], seconds * _LEAST_SHARE)
-        return self._of_ranks(seconds) + self.rest_s
+        return self._of_ranks(self.rank_seconds("critic update", tokens, squares)) + self.rest_s
 
     def _of_ranks(self, seconds: Floats) -> float:
         """Seconds of all ranks for micro-batches of so many [rank, micro-batch]."""
@@ -110,18 +120,23 @@ class _Point:
 def price_training(
     graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
     progress: Callable[[str], None] = lambda text: None, framework: EvaluatePlan | None = None,
+    check_memory: Callable[[Memory], None] = lambda memory: None,
 ) -> TrainingPrices:  # fmt: skip
     """Compose and simulate the grid of micro-batches on a pool of GPUs.
 
     ``update_tokens``: of the largest micro-batch of an update, whose memory counts; ``forward_tokens``: of
     log-probabilities. ``framework``: its step of full micro-batches takes the place of the composed one, and what the
-    composed grid says of other micro-batches is scaled to it.
+    composed grid says of other micro-batches is scaled to it. ``check_memory`` is called with that of a full update
+    before the grid is composed, and may raise.
 
     Raises:
         InputError: the plan is invalid for the model or the pool.
     """
     full, _ = _long_and_short(plan, update_tokens, typical_length)
     double, once = _pair(full, cluster, lambda fuller, pool: evaluate(compose(graph, fuller, pool), pool, brief=True))
+    captured = _captured_pair(full, cluster, framework, progress)
+    result = double.result
+    check_memory((captured[0] if captured else double).result.memory)
     rest_s = _rest_s(double, once, plan.pipeline)
     full_step = once if _micro_batches(plan) == plan.pipeline else double
     counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
@@ -134,7 +149,6 @@ def price_training(
             _point(full_step if shape == full else _evaluated(graph, shape, cluster), shape, rest_s) for shape in plans
         )
         grid.append((plans[0].sequence, long, short))
-    result = double.result
     composed = TrainingPrices(
         plan=plan,
         data_ranks=plan.data(cluster.world_size),
@@ -146,10 +160,18 @@ def price_training(
         memory=result.memory,
         not_modelled=tuple(result.not_modelled),
     )
-    if framework is None:
+    if captured is None:
         return composed
+    return _as_framework(composed, _point(full_step, full, rest_s), full, captured)
+
+
+def _captured_pair(
+    full: Plan, cluster: Cluster, framework: EvaluatePlan | None, progress: Callable[[str], None]
+) -> tuple[Evaluation, Evaluation] | None:
+    if framework is None:
+        return None
     progress("capturing the framework's step")
-    return _as_framework(composed, _point(full_step, full, rest_s), full, _pair(full, cluster, framework))
+    return _pair(full, cluster, framework)
 
 
 def _as_framework(

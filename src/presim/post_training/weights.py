@@ -18,11 +18,11 @@ from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 _TRAINED_BYTES = 2  # of a parameter as it is sent: bf16
-# A transfer parameter by parameter is bound by software, not by links: verl's full broadcast takes 5.5 to 6.0 s for
-# Qwen2.5-7B on 1 + 1 nodes and 28.5 to 29.1 s for 72B on 4 + 4 (verl's docs/advance/delta_weight_sync.md, 2026-07): a
-# line through both, which gives 14.7 s for 32B on 2 + 2 nodes, where 14.2 s were measured.
-_SOFTWARE_START_S = 3.06
-_SOFTWARE_BYTES_PER_S = 5.64e9
+# A transfer parameter by parameter is bound by software, not by links. Five published transfers of verl, 15 to 470 GB,
+# follow a power of their size; without a transfer's source it is 19 % off in the median, and a line 24 %
+# (validation/weight_syncs.py, validation/results/weight-syncs.md).
+_SOFTWARE_GB_S = 0.690
+_SOFTWARE_EXPONENT = 0.736
 # NeMo RL wakes a colocated engine, moves the trainer's state to the host and hands over weights: 13.1 s for Qwen3-30B
 # and 30.4 s for Qwen3-235B on B200, in all (NVIDIA-NeMo/RL pull request 3294, after its change): a line through both,
 # which gives 13.2 s for Nemotron 3 Nano, where 11.6 s were measured. Engines there quantise the weights to MXFP8.
@@ -77,21 +77,28 @@ def weight_sync(
     gather_s = _collective_s("all_gather", sent_bytes, train, cluster)
     broadcast_s = 0.0
     if not placement.is_colocated:
-        rollout = tuple(range(placement.train_gpus, placement.gpus))
+        generating_gpus = placement.train_gpus + placement.engine_gpus
+        rollout = tuple(range(placement.train_gpus, generating_gpus))
         # NeMo RL broadcasts packed buffers in a group of all GPUs (grpo.py, commit 7ea279ab); verl's first trainer
         # sends to the engines' GPUs alone, through its own NIC.
-        receivers = range(1, placement.gpus) if is_packed else rollout
+        receivers = range(1, generating_gpus) if is_packed else rollout
         broadcast_s = _collective_s("broadcast", sent_bytes, (0, *receivers), cluster)
-        if not is_packed and placement.gpus > cluster.gpus_per_node:
+        if not is_packed and generating_gpus > cluster.gpus_per_node:
             broadcast_s = max(broadcast_s, sent_bytes / cluster.network_bytes_per_s_of((0,)))
     part = sent_bytes / _TRAINED_BYTES / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
-    software_s = _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
-    if transfer == "checkpoint-engine" and not placement.is_colocated:
-        software_s = _ENGINE_START_S + sent_bytes / _ENGINE_BYTES_PER_S
+    software_s = software_seconds(sent_bytes)
+    if transfer == "checkpoint-engine" and not placement.is_colocated:  # of GPUs that switch, the slower of both
+        engine_s = _ENGINE_START_S + sent_bytes / _ENGINE_BYTES_PER_S
+        software_s = max(software_s, engine_s) if placement.has_switches else engine_s
     if is_packed:
-        software_s = _REFIT_START_S + sent_bytes / _REFIT_BYTES_PER_S if placement.is_colocated else 0.0
+        software_s = _REFIT_START_S + sent_bytes / _REFIT_BYTES_PER_S if placement.has_switches else 0.0
     return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes, software_s)
+
+
+def software_seconds(sent_bytes: float) -> float:
+    """Seconds of a framework's software to send so many bytes of weights parameter by parameter."""
+    return float(_SOFTWARE_GB_S * (sent_bytes / 1e9) ** _SOFTWARE_EXPONENT)
 
 
 def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: Cluster) -> float:

@@ -66,7 +66,9 @@ COLOURS = {
     "others": _GREY,
     "kv cache": _INDIGO,
 }
-EMPTY = ("free", "idle", "waiting for rollouts", "waiting for weights")  # drawn as paper with hatching
+EMPTY = (  # drawn as paper with hatching
+    "free", "idle", "waiting for rollouts", "waiting for weights", "waiting for scores", "waiting for updates",
+)  # fmt: skip
 EMPTY_COLOUR = "#e4e6e8"  # where there is no hatching
 HATCHED = ("reserved, unused", "communication", "copy", *EMPTY)
 SPARE = tuple(dict.fromkeys(COLOURS.values()))

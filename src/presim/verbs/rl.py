@@ -36,6 +36,7 @@ def predict_rl(
     notes: Sequence[str] = (),
     searches: bool = False,
     vary: Mapping[str, Sequence[str | int | float]] | None = None,
+    study: str | os.PathLike[str] | None = None,
     writes: str | None = None,
     train: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
@@ -43,7 +44,8 @@ def predict_rl(
     """Predict the steps of a job, or with ``searches`` those of its fastest placement.
 
     ``notes``: sentences to include in the answer. ``writes``: the framework in whose keys the answer has the job, too.
-    ``vary``: values of a search by knob, such as ``{"tp": [1, 2]}``. ``train``: a saved capture of a training step on
+    ``vary``: values of a search by knob, such as ``{"tp": [1, 2]}``. ``study``: a file from
+    which an interrupted search goes on. ``train``: a saved capture of a training step on
     the training GPUs, for updates and log-probabilities.
 
     Raises:
@@ -56,11 +58,15 @@ def predict_rl(
 
     if vary and not searches:
         raise InputError("--vary has values of a search; add --search")
+    if study is not None and not searches:
+        raise InputError("--study stores the placements of a search; add --search")
     if train is not None and (searches or request.framework is not None):
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
     framework = framework_of(request, options, progress)
     if searches:
-        best, request, job = search(request, chosen_cluster(options), price_per_gpu_hour, progress, framework, vary)
+        best, request, job = search(
+            request, chosen_cluster(options), price_per_gpu_hour, progress, framework, vary, study
+        )
         best = msgspec.structs.replace(best, notes=[*notes, *best.notes])
         return _with_settings(best, writes, request, job)
     step = _captured_step(train, options) if train is not None else None

@@ -8,6 +8,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.post_training.placement_file import placement_fields
+from presim.post_training.rl_job import ScoringPool
 
 APART = """
 staleness = 2.0
@@ -26,8 +27,18 @@ def test_roles_on_two_pools(tmp_path: Path) -> None:
     file.write_text(APART)
     assert placement_fields(str(file)) == {
         "placement": "separate", "rollout_gpus": 8, "gpus": 32, "staleness": 2.0, "partial": True, "reference": True,
-        "critic": False, "reward_model": False,
+        "critic": False, "reward_model": False, "scoring_pools": (),
     }  # fmt: skip
+
+
+def test_roles_on_a_third_pool_and_gpus_that_switch(tmp_path: Path) -> None:
+    file = tmp_path / "placement.toml"
+    text = APART.replace("staleness = 2.0\npartial = true", "").replace(', "reference"', ', "rollout"')
+    file.write_text(f'{text}\n[pools.scorers]\ngpus = 8\nroles = ["critic", "reference"]\n')
+    fields = placement_fields(str(file))
+    assert (fields["placement"], fields["rollout_gpus"], fields["gpus"]) == ("hybrid", 8, 40)
+    assert fields["scoring_pools"] == (ScoringPool("scorers", 8, ("critic", "reference")),)
+    assert (fields["critic"], fields["reference"], fields["reward_model"]) == (True, True, False)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +46,13 @@ def test_roles_on_two_pools(tmp_path: Path) -> None:
     [
         (("rollout", "rolout"), "no role is called 'rolout'; did you mean rollout?"),
         (("gpus = 8", "gpus = 0"), "the pool 'samplers' has 0 GPUs; give it 1 or more"),
-        (('"reference"', '"rollout"'), "rollout is on two pools, 'learners' and 'samplers'; place it on one"),
+        (('["rollout"]', '["actor"]'), "actor is on two pools, 'learners' and 'samplers'; place it on one"),
+        (('"reference"', '"actor"'), "actor is on two pools, 'learners' and 'learners'; place it on one"),
         (("actor", "critic"), "{file} places no actor; add it to the roles of a pool"),
         (
             ('"rollout"', '"rollout", "critic"'),
-            "the critic is on the pool 'samplers', and presim simulates it on the actor's; place it on 'learners'",
+            "the critic is on the pool 'samplers', whose GPUs generate; place it on 'learners', or on a pool without "
+            "rollouts",
         ),
     ],
 )

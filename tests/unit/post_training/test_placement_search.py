@@ -47,6 +47,22 @@ def test_values_of_knobs_are_combined() -> None:
     [
         ("rolout-tp", (1,), "no knob of placements is called 'rolout-tp'; did you mean rollout-tp?"),
         ("staleness", ("p2",), "staleness=p2 is no number, or one with p for partial rollouts; correct --vary"),
+        (
+            "placement",
+            ("hybird",),
+            "placement=hybird is no value of this knob, which takes colocated, hybrid, separate; correct --vary",
+        ),
+        (
+            "tp",
+            (1, 0),
+            "tp=0 is no value of this knob, which takes a whole number from 1 on; correct --vary",
+        ),
+        (
+            "offload",
+            ("optimizer+everything",),
+            "offload=optimizer+everything is no value of this knob, which takes none, or parameters, optimizer and "
+            "reference joined with +; correct --vary",
+        ),
         ("nodes", (3,), "nodes=3 is none of 1 to 2, which the cluster has; correct --vary"),
     ],
 )
@@ -54,6 +70,13 @@ def test_knobs_that_are_none_are_refused(knob: str, values: tuple[Any, ...], sen
     with pytest.raises(InputError) as error:
         list(candidates(RlRequest(model="qwen3-8b"), choose_cluster(gpu="h100-sxm", nodes=2), {knob: values}))
     assert str(error.value) == sentence
+
+
+def test_hybrid_pools_are_compared_if_they_are_named() -> None:
+    request, cluster = RlRequest(model="qwen3-8b"), choose_cluster(gpu="h100-sxm", world_size=8)
+    vary = {"placement": ("colocated", "hybrid"), "rollout_gpus": (2, 4)}
+    shapes = [(made.request.placement, made.request.rollout_gpus) for made in candidates(request, cluster, vary)]
+    assert shapes == [("colocated", None), ("hybrid", 2), ("hybrid", 4)]
 
 
 def test_a_search_finds_what_simulating_every_placement_finds(monkeypatch: pytest.MonkeyPatch) -> None:

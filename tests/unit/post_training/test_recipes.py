@@ -338,3 +338,29 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, framework: str, text: st
     with pytest.raises(InputError) as error:
         read(tmp_path, framework, text)
     assert str(error.value) == sentence
+
+
+def test_a_launcher_that_computes_its_arguments_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("print('--rollout-batch-size 32')\n")
+    with pytest.raises(InputError, match="computes slime's arguments while it runs, and presim does not run it"):
+        read_recipe("slime", str(tmp_path / "run.py"), ())
+
+
+def test_an_argument_of_several_lines_ends_no_command(tmp_path: Path) -> None:
+    text = """echo "it's"
+ray job submit --runtime-env-json='{
+  "env_vars": {"PYTHONPATH": "/root"}
+}' \\
+  -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 4 --colocate --rollout-batch-size 32
+"""
+    recipe = read(tmp_path, "slime", text)
+    assert (recipe.world_size, recipe.fields["placement"], recipe.fields["prompts"]) == (8, "colocated", 32)
+
+
+def test_a_command_within_quotes_is_read(tmp_path: Path) -> None:
+    text = """srun --nodes 2 bash -c "cd /root
+  python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 4 --colocate --rollout-batch-size 32
+"
+"""
+    recipe = read(tmp_path, "slime", text)
+    assert (recipe.world_size, recipe.fields["placement"], recipe.fields["prompts"]) == (8, "colocated", 32)

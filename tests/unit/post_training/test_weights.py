@@ -8,7 +8,7 @@ import pytest
 
 from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.rl_job import Placement
-from presim.post_training.weights import WeightSync, weight_sync
+from presim.post_training.weights import WeightSync, software_seconds, weight_sync
 from support import rl_jobs
 
 NODES = 'gpu = "h100-sxm"\nnodes = 4\n'
@@ -65,3 +65,9 @@ def test_verls_checkpoint_engine_has_a_start_and_a_rate() -> None:
     apart = Placement(16, 16, is_colocated=False)
     sent = weight_sync(engine.model, engine, cluster, apart, transfer="checkpoint-engine")
     assert sent.seconds == pytest.approx(1.5 + sent.sent_bytes / 21.2e9)
+
+
+def test_software_sends_a_power_of_the_size() -> None:
+    """Published: 14.2 s for the 65.5 GB of Qwen2.5-32B between 2 and 2 nodes, which the law does not rest on."""
+    assert software_seconds(65.5e9) == pytest.approx(14.2, rel=0.1)
+    assert software_seconds(2e9) / software_seconds(1e9) == pytest.approx(software_seconds(8e9) / software_seconds(4e9))

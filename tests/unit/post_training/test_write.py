@@ -74,3 +74,9 @@ def test_what_no_key_says_is_named() -> None:
 def test_other_frameworks_are_refused() -> None:
     with pytest.raises(InputError, match="placements are written for verl, nemo-rl, trl, slime, not 'areal'"):
         settings_for("areal", RlRequest(model="qwen3-0.6b"), rl_jobs.job())
+
+
+def test_hybrid_pools_are_not_written() -> None:
+    request = RlRequest(model="qwen3-0.6b", placement="hybrid")
+    with pytest.raises(InputError, match="hybrid pools and pools that score are not written"):
+        settings_for("verl", request, rl_jobs.job())

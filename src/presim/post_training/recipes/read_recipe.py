@@ -11,7 +11,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from presim.system.files import FormatError, decode_yaml, read_text, shortened
 
 _MOST_PARENTS = 8
 _MOST_NESTED = 3
+_MOST_QUOTED = 40  # lines of a quote
 _OPERATORS: dict[type[ast.operator], Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
@@ -105,19 +106,41 @@ def _of_script(text: str) -> dict[str, Any]:
     variables: dict[str, str] = {}
     settings: dict[str, Any] = {}
     conditions = 0
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in _commands(text):
         try:
             words = shlex.split(_with_variables(line, variables), comments=True)
         except ValueError:
-            continue  # a quote that ends on another line: no setting
+            continue  # a quote that does not end: no setting
         conditions += (words[:1] in _OPENS) - (words[:1] in _CLOSES or words[-1:] in _CLOSES)
         if len(words) == 1 and (match := _SETTING.fullmatch(words[0])) and "." not in match[1]:
             variables = {match[1]: match[2], **variables} if conditions > 0 else {**variables, match[1]: match[2]}
             if not _is_key(match[1]):
                 continue
         line_settings = _of_words(words)
+        for script in (word for word in words if "\n" in word):  # of bash -c
+            line_settings |= _of_script(script)
         settings = {**line_settings, **settings} if conditions > 0 else {**settings, **line_settings}
     return settings
+
+
+def _commands(text: str) -> Iterator[str]:
+    """Lines of a script, joined where one ends with a backslash or within quotes, as JSON in an argument does."""
+    lines = text.replace("\\\n", " ").splitlines()
+    index = 0
+    while index < len(lines):
+        counts = range(1, min(_MOST_QUOTED, len(lines) - index) + 1)
+        count = next((count for count in counts if _is_closed("\n".join(lines[index : index + count]))), 1)
+        yield "\n".join(lines[index : index + count])
+        index += count
+
+
+def _is_closed(text: str) -> bool:
+    """Whether all quotes end."""
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_key(name: str) -> bool:

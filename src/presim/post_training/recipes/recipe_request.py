@@ -14,8 +14,14 @@ from presim.post_training.recipes.read_recipe import settings_of
 from presim.post_training.recipes.recipe_training import plan_fields, training_fields
 from presim.post_training.rl_request import RlRequest
 from presim.serving.model_lookup import names
+from presim.system.files import shortened
 
 _MOST_NAMED = 12  # keys in a sentence
+_EXAMPLES = {
+    "slime": "--rollout-batch-size 32",
+    "verl": "data.train_batch_size=512",
+    "nemo-rl": "grpo.num_prompts_per_step=32",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +43,11 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     Raises:
         InputError: the recipe cannot be read, or asks for what cannot be simulated.
     """
+    if path.endswith(".py") and framework != "trl":
+        raise InputError(
+            f"{shortened(path)} computes {framework}'s arguments while it runs, and presim does not run it; write the "
+            f"command that it starts (words such as {_EXAMPLES[framework]}) into a file without .py, and name that"
+        )
     return fields_of(framework, *settings_of(path, overrides), path, gpus)
 
 

@@ -23,6 +23,10 @@ def written_facts(framework: str, request: RlRequest, job: RlJob) -> Mapping[str
     """
     if request.turns > 1 or request.reward_model:
         raise InputError("--turns and --reward-model are not written; leave out --write, or them")
+    if request.placement == "hybrid" or request.scoring_pools:
+        raise InputError(
+            "hybrid pools and pools that score are not written; leave out --write, or place them otherwise"
+        )
     gpus, gpus_per_node = job.placement.gpus, job.cluster.gpus_per_node
     request = _resolved(request, job)
     facts = _shared(request)
