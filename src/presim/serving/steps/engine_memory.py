@@ -204,14 +204,16 @@ def _graph_bytes(plan: ServingPlan) -> int:
 
 
 def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
-    """Bytes that vLLM's V1 does not take off its share: the context at its first look, and the graphs of older ones.
+    """Bytes that vLLM does not take off its share: the context at V1's first look, and the graphs of older versions.
 
-    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch.
+    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch. V0
+    counts the context with the buffers (log of 0.6.4 in vllm-project/vllm#10517).
     """
-    if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
+    if plan.kernels != "vllm":
         return 0
     is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < GRAPHS_COUNTED
-    return gpu.context_bytes + (graphs if is_older else 0)
+    context_bytes = 0 if has_other_core("vllm", plan.engine_version) else gpu.context_bytes
+    return context_bytes + (graphs if is_older else 0)
 
 
 _MOST_BLOCKS = 20_000_000
