@@ -216,7 +216,7 @@ def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     return context_bytes + (graphs if is_older else 0)
 
 
-_MOST_BLOCKS = 20_000_000
+MOST_BLOCKS = 20_000_000  # outside the GPU: what a simulation keeps in memory
 
 
 def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
@@ -235,21 +235,29 @@ def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
         )
     block_bytes = memory.block * plan.tp * plan.pp
     host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
-    if max(host, disk) > _MOST_BLOCKS:
+    if max(host, disk) > MOST_BLOCKS:
         raise InputError(
-            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {_MOST_BLOCKS:,} for simulation; use "
+            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {MOST_BLOCKS:,} for simulation; use "
             "a larger --block-size or less capacity"
         )
-    host_bytes = room.host_gbps * 1e9 if room.host_gbps else calibration.value("serving.paged_copies") * max(
-        cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
-    )  # fmt: skip
+    host_bytes = room.host_gbps * 1e9 if room.host_gbps else bytes_from_host_per_s(cluster)
     return Tiers(
         host,
         disk,
         round(memory.block / host_bytes * 1e9),
         round(block_bytes / (room.disk_gbps * 1e9) * 1e9),
-        round(calibration.value("serving.tier_latency_ns")),
+        tier_latency_ns(),
     )
+
+
+def bytes_from_host_per_s(cluster: Cluster) -> float:
+    """Bytes/s of scattered blocks from a node's memory to one GPU."""
+    return calibration.value("serving.paged_copies") * max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s)
+
+
+def tier_latency_ns() -> int:
+    """Time to start copies of a request's blocks and to see their end."""
+    return round(calibration.value("serving.tier_latency_ns"))
 
 
 def _advice(model: Model, plan: ServingPlan, gpu: Gpu) -> str:
