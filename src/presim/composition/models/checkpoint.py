@@ -155,9 +155,9 @@ def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, st
         return modelopt_types.typed_by_module(quantization), "modelopt"
     reader = _METHODS.get(method.lower().removesuffix("_marlin"))
     if reader is None:
-        known = ", ".join(name for name in _METHODS if name not in _PLAIN_NAMES)
+        priced_methods = ", ".join(name for name in _METHODS if name not in _PLAIN_NAMES)
         raise UnknownTypes(
-            f"is quantised by {method or 'an unnamed method'}, which presim does not price ({known} are)"
+            f"is quantised by {method or 'an unnamed method'}, which presim does not price ({priced_methods} are)"
         )
     return reader(quantization, expert_type), _PLAIN_NAMES.get(method, method).removesuffix("_marlin")
 

@@ -68,7 +68,7 @@ def _type(config: Any) -> WeightType | None:
         return None
     name = str(config.get("_type") if isinstance(config, Mapping) else config)
     plain = re.sub(r"(?:^|_)(\w)", lambda letter: letter[1].upper(), name).removesuffix("Config")
-    kind = next((kind for known, kind in _TYPES.items() if known.lower() == plain.lower()), None)
+    kind = next((kind for class_name, kind in _TYPES.items() if class_name.lower() == plain.lower()), None)
     if kind is None:
         raise UnknownTypes(f"is quantised by torchao's {name}, which presim does not price ({', '.join(_TYPES)} are)")
     return kind
