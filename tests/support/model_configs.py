@@ -287,4 +287,25 @@ PUBLISHED: dict[str, tuple[Config, float, float]] = {
         },
         7.59, 44,
     ),
+    "LGAI-EXAONE/K-EXAONE-236B-A23B": (
+        {
+            "architectures": ["ExaoneMoEForCausalLM"], "model_type": "exaone_moe", "hidden_size": 6144,
+            "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 48,
+            "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "num_experts": 128,
+            "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1, "sliding_window": 128,
+            "sliding_window_pattern": "LLLG", "is_moe_layer": [False, *[True] * 47], "n_group": 1, "topk_group": 1,
+            "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"] * 12,
+            "vocab_size": 153600, "max_position_embeddings": 262144, "tie_word_embeddings": False,
+        },
+        236, 192,
+    ),
+    "swiss-ai/Apertus-70B-2509": (  # a feed-forward of two matrices
+        {
+            "architectures": ["ApertusForCausalLM"], "model_type": "apertus", "hidden_size": 8192,
+            "intermediate_size": 43008, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+            "vocab_size": 131072, "hidden_act": "xielu", "qk_norm": True, "post_norm": False, "mlp_bias": False,
+            "max_position_embeddings": 65536, "tie_word_embeddings": False,
+        },
+        70.6, 320,
+    ),
 }  # fmt: skip

@@ -44,7 +44,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--lengths --prompts --samples --prompt-tokens --response --values --draws --collective --bytes --together"
     ),
     "Fleet": (
-        "--replicas --prefill-replicas --prefill-tp --prefill-gpu --router --no-disaggregation --autoscale "
+        "--replicas --prefill-replicas --prefill-tp --prefill-gpu --router --kv-shared "
+        "--kv-shared-bandwidth --no-disaggregation --autoscale "
         "--scale-on --scale-target --scale-interval --cooldown --start-up --drain --on-failure --detect"
     ),
     "Goal": "--slo --slo-percentile --objective --spare --max-days",

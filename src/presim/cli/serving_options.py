@@ -233,6 +233,17 @@ ENGINES_TOGETHER = (
     ),
     click.option("--prefill-tp", type=number(quantities.DEGREE), help="Their tensor-parallel size; default: --tp."),
     click.option(
+        "--kv-shared",
+        type=number(quantities.GIB),
+        default=0.0,
+        help="GiB of a pool of cached KV blocks that all engines share.",
+    ),
+    click.option(
+        "--kv-shared-bandwidth",
+        type=number(quantities.GBPS),
+        help="GB/s of the pool's own links; default: only those of engines limit it.",
+    ),
+    click.option(
         "--router",
         type=click.Choice(("round-robin", "least-loaded", "power-of-two", "prefix", "session")),
         default="round-robin",

@@ -102,6 +102,9 @@ class CacheTiers(msgspec.Struct, frozen=True):
     disk_hit_rate: Annotated[float, doc("The same on disk.")]
     blocks_given_up_by_gpus: Annotated[int, doc("Blocks that left GPUs.")]
     blocks_lost: Annotated[int, doc("Blocks that left the last tier.")]
+    shared_hit_tokens: Annotated[int, doc("Tokens found in the pool that engines share.")] = 0
+    shared_hit_rate: Annotated[float, doc("Share of prompt tokens found there.")] = 0.0
+    blocks_stored: Annotated[int, doc("Blocks written to that pool.")] = 0
 
 
 class EngineFigures(msgspec.Struct, frozen=True, omit_defaults=True):

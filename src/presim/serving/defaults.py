@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.serving.engine_versions import NEWEST, is_asynchronous
+from presim.serving.engine_versions import NEWEST, has_other_core, is_asynchronous
 from presim.serving.kv.startup import asked_length
 from presim.serving.serving_plan import ServingPlan
 from presim.units import GIB
@@ -20,6 +20,7 @@ VERSIONS = {  # whose defaults these are
 # How a program starts vLLM: by its server, its class LLM, or `AsyncLLM.from_engine_args` without more.
 VllmStart: TypeAlias = Literal["server", "llm", "async-llm"]
 _MIB = 1 << 20
+_UNSPLIT_TOKENS = 32768  # the longest model whose prompts vLLM's former core computed whole, by default
 
 
 def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> ServingPlan:
@@ -31,7 +32,10 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> ServingPlan
         plain = dataclasses.replace(plain, cache=model.checkpoint.cache)
     if not is_asynchronous(plain.kernels, plain.engine_version):
         plain = dataclasses.replace(plain, async_scheduling=False)
-    engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
+    if has_other_core(plain.kernels, plain.engine_version):
+        engine_defaults = _vllm_v0(plain, explicit, model)
+    else:
+        engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
     engine_defaults = {name: value for name, value in engine_defaults.items() if name not in explicit}
     plan = dataclasses.replace(plain, **engine_defaults, defaulted=tuple(sorted(engine_defaults)))
     if plan.kernels == "sglang" and "max_num_seqs" in engine_defaults:
@@ -49,7 +53,10 @@ def sentence(plan: ServingPlan, gpu: Gpu) -> str | None:
     if not plan.defaulted:
         return None
     values = ", ".join(f"{_NAMES[plan.kernels].get(name, name)} {getattr(plan, name):,}" for name in plan.defaulted)
-    return f"Defaults of {VERSIONS[plan.kernels]} for {gpu.memory_bytes / GIB:.0f} GiB of GPU memory: {values}."
+    version = (
+        f"vLLM {plan.engine_version}" if has_other_core(plan.kernels, plan.engine_version) else VERSIONS[plan.kernels]
+    )
+    return f"Defaults of {version} for {gpu.memory_bytes / GIB:.0f} GiB of GPU memory: {values}."
 
 
 _NAMES: dict[str, dict[str, str]] = {
@@ -81,6 +88,13 @@ def _vllm(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, An
         "max_num_seqs": min(sequences, tokens),
         "gpu_memory_utilization": 0.92,
     }
+
+
+def _vllm_v0(plan: ServingPlan, explicit: dict[str, Any], model: Model) -> dict[str, Any]:
+    """vLLM before 0.8, engine/arg_utils.py and config.py: prompts of up to 32,768 tokens are not split."""
+    longest = asked_length(model, plan)
+    tokens = explicit.get("max_num_batched_tokens", max(longest, 2048) if longest <= _UNSPLIT_TOKENS else 2048)
+    return {"max_num_batched_tokens": tokens, "max_num_seqs": min(256, tokens), "gpu_memory_utilization": 0.9}
 
 
 def limits_by_start(start: VllmStart, gpu: Gpu) -> dict[str, int]:

@@ -90,6 +90,8 @@ class EnginesOptions:
     prefill_replicas: int = 0
     prefill_tp: int | None = None  # None: that of the other engines
     router: Router = "round-robin"
+    kv_shared: float = 0.0  # GiB of a pool of cached blocks that all engines share
+    kv_shared_bandwidth: float | None = None  # GB/s of the pool's own links; None: they are no limit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

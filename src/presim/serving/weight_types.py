@@ -25,10 +25,13 @@ _UNPACKED: dict[WeightType, WeightType] = {"fp8": "int8-only", "fp8-block": "int
 # https://cookbook.openai.com/articles/run-nvidia
 _COMMON = ("fp8", "awq", "gptq", "modelopt", "mxfp4")
 _METHODS: dict[Kernels, tuple[str, ...]] = {
-    "vllm": (*_COMMON, "fbgemm_fp8", "compressed-tensors", "bitsandbytes", "experts_int8", "auto-round"),
-    "sglang": (*_COMMON, "compressed-tensors", "bitsandbytes", "auto-round"),
+    "vllm": (
+        *_COMMON, "fbgemm_fp8", "compressed-tensors", "bitsandbytes", "experts_int8", "auto-round", "mxfp8", "quark",
+        "torchao",
+    ),
+    "sglang": (*_COMMON, "compressed-tensors", "bitsandbytes", "auto-round", "mxfp8", "quark"),
     "trtllm": _COMMON,
-}
+}  # fmt: skip
 
 
 def typed(plan: ServingPlan, model: Model, weights: Weights | None, experts: Weights | None) -> ServingPlan:

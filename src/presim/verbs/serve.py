@@ -15,6 +15,7 @@ from presim.serving import serving_effort
 from presim.serving.defaults import with_defaults
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.disaggregation import refusal
+from presim.serving.deployments.shared_kv import SharedKv
 from presim.serving.drafting import drafting_of
 from presim.serving.engines.engine import Life, Scaling
 from presim.serving.model_lookup import config_of, find, from_config
@@ -68,7 +69,23 @@ def prefill_plan_of(options: EnginesOptions, plan: ServingPlan) -> ServingPlan:
 def engines_of(options: EnginesOptions, engine: PricedEngine, build_prefill: Callable[[], PricedEngine]) -> Deployment:
     """Engines like ``engine``, and those that only prefill, if there are any."""
     prefill = build_prefill() if options.prefill_replicas else None
-    return Deployment(engine, options.replicas, options.router, prefill, options.prefill_replicas)
+    pool = shared_kv_of(options, engine.plan)
+    return Deployment(engine, options.replicas, options.router, prefill, options.prefill_replicas, shared_kv=pool)
+
+
+def shared_kv_of(options: EnginesOptions, plan: ServingPlan) -> SharedKv | None:
+    """The pool of cached blocks that all engines share; None: there is none.
+
+    Raises:
+        InputError: its options have no effect, or their values are none.
+    """
+    if options.kv_shared and not plan.prefix_caching:
+        raise InputError("--kv-shared keeps blocks of the prefix cache, which --no-prefix-caching switches off")
+    if options.kv_shared:
+        return SharedKv(options.kv_shared, options.kv_shared_bandwidth)
+    if options.kv_shared_bandwidth is not None:
+        raise InputError("--kv-shared-bandwidth is of the pool that engines share: say its size with --kv-shared")
+    return None
 
 
 def deployment_of(
@@ -91,6 +108,7 @@ def deployment_of(
     shape = from_config(config, name)
     plan = plan_of(engine_options, shape, described.gpu)
     plan.check(shape)
+    shared_kv_of(fleet, plan)  # before engines are priced
     over = overheads.read(fleet.overheads) if fleet.overheads else None
     prices = tuple(map(Path, fleet.prices))
     life = life_of(life_options)

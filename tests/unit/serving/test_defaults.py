@@ -73,3 +73,13 @@ def test_what_is_said_is_no_default() -> None:
 def test_a_plan_without_defaults_says_nothing() -> None:
     fields = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "gpu_memory_utilization": 0.5}
     assert sentence(with_defaults(fields, MODEL, catalogue.gpu("l4")), catalogue.gpu("l4")) is None
+
+
+@pytest.mark.parametrize(("longest", "tokens"), [(1000, 2048), (20000, 20000), (32768, 32768), (35000, 2048)])
+def test_vllms_former_core_computes_prompts_whole_up_to_a_length(longest: int, tokens: int) -> None:
+    plan = with_defaults({"max_model_len": longest, "engine_version": "0.6.4"}, MODEL, catalogue.gpu("rtx-3090"))
+    assert (plan.max_num_batched_tokens, plan.max_num_seqs, plan.gpu_memory_utilization) == (tokens, 256, 0.9)
+    assert sentence(plan, catalogue.gpu("rtx-3090")) == (
+        "Defaults of vLLM 0.6.4 for 24 GiB of GPU memory: gpu_memory_utilization 0.9, "
+        f"max_num_batched_tokens {tokens:,}, max_num_seqs 256."
+    )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from presim.composition.models import compressed_tensors
+from presim.composition.models import compressed_tensors, modelopt_types, quark_types, torchao_types
 from presim.composition.models.compressed_tensors import Typed, UnknownTypes
 from presim.composition.models.decoder_layers import Layer, Weight, WeightType
 from presim.composition.models.description import Checkpoint, Model
@@ -17,27 +17,15 @@ from presim.composition.models.module_patterns import Patterns, bits_of, block_l
 from presim.composition.models.pattern_coverage import Coverage, coverage, unread_keys
 
 _QUANTISED = ("mixer", "dense", "shared", "experts", "beside")
-# ModelOpt's names (its export module's QUANTIZATION_*)
-_MODELOPT: dict[str, WeightType] = {
-    "FP8": "fp8",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
-    "FP8_PB_WO": "fp8-block",
-    "FP8_BLOCK_SCALES": "fp8-block",  # TensorRT-LLM's name of it
-    "NVFP4": "fp4",
-    "NVFP4_AWQ": "fp4",
-    "W4A16_NVFP4": "fp4-only",
-    "W4A16_AWQ": "int4",
-    "MXFP4": "mxfp4",
-    "MXFP8": "fp8-block",
-    "INT8_SQ": "int8",
-    "W8A16": "int8-only",
-    "W8A8_SQ_PER_CHANNEL": "int8",
-}
 _NF4 = "Products of bitsandbytes' 4-bit weights are priced as those of GPTQ's."
 _MXFP8 = "Products of MXFP8 (factors for 32 elements) are priced as those of FP8 by blocks of 128."
 _LM_HEAD = "Its lm_head is quantised, too; it is taken as 16 bits."
-_PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
-_KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
+_PLAIN_NAMES = {
+    "modelopt_fp4": "modelopt",
+    "gpt_oss_mxfp4": "mxfp4",
+    "auto_round": "auto-round",
+    "intel/auto-round": "auto-round",  # older AutoRound's
+}
 
 
 def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert_type: str = "") -> Model:
@@ -124,10 +112,12 @@ def _approximations(quantization: Mapping[str, Any], method: str) -> Iterator[st
     groups = quantization.get("config_groups")
     weights = [group.get("weights") or {} for group in groups.values()] if isinstance(groups, Mapping) else []
     of_groups = any((entry.get("num_bits"), entry.get("strategy")) == (8, "group") for entry in weights)
-    if of_groups or any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
+    if method == "mxfp8" or of_groups or any(str(entry.get("quant_algo")).upper() == "MXFP8" for entry in entries):
         yield _MXFP8
     if quantization.get("lm_head") is True:
         yield _LM_HEAD
+    if method == "quark":
+        yield from quark_types.approximations(quantization)
 
 
 def _summary(model: Model, method: str, file: str) -> Checkpoint:
@@ -162,11 +152,12 @@ def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, st
     algorithm = quantization.get("quant_algo") or quantization.get("moe_quant_algo")
     method = str(quantization.get("quant_method") or ("modelopt" if algorithm else ""))
     if quantization.get("quantized_layers") or str(algorithm).upper() == "MIXED_PRECISION":
-        return _mixed(quantization, expert_type), "modelopt"
+        return modelopt_types.typed_by_module(quantization), "modelopt"
     reader = _METHODS.get(method.lower().removesuffix("_marlin"))
     if reader is None:
+        priced_methods = ", ".join(name for name in _METHODS if name not in _PLAIN_NAMES)
         raise UnknownTypes(
-            f"is quantised by {method or 'an unnamed method'}, which presim does not price ({_KNOWN} are)"
+            f"is quantised by {method or 'an unnamed method'}, which presim does not price ({priced_methods} are)"
         )
     return reader(quantization, expert_type), _PLAIN_NAMES.get(method, method).removesuffix("_marlin")
 
@@ -236,6 +227,10 @@ def _unpacked(quantization: Mapping[str, Any], method: str) -> Typed:
     return typed
 
 
+def _mxfp8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
+    return _except(quantization, "fp8-block")
+
+
 def _mxfp4(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     return lambda module: "mxfp4" if _is_expert(module) else None
 
@@ -249,34 +244,7 @@ def _experts_int8(quantization: Mapping[str, Any], expert_type: str) -> Typed:
 
 
 def _modelopt(quantization: Mapping[str, Any], expert_type: str) -> Typed:
-    return _except(quantization, _algorithm(str(quantization.get("quant_algo"))))
-
-
-def _algorithm(name: str) -> WeightType:
-    kind = _MODELOPT.get(name.upper())
-    if kind is None:
-        raise UnknownTypes(
-            f"is quantised by ModelOpt's {name}, which presim does not price ({', '.join(_MODELOPT)} are)"
-        )
-    return kind
-
-
-def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
-    """ModelOpt's mixed precision: an algorithm for each listed module; of others, what the method itself says."""
-    layers = quantization.get("quantized_layers")
-    if not isinstance(layers, dict):
-        raise UnknownTypes("has mixed precision without quantized_layers, which say the type of each module")
-    kinds = {name: _algorithm(str(entry.get("quant_algo"))) for name, entry in layers.items()}
-    unlisted: WeightType | None = "fp8-block" if quantization.get("weight_block_size") else None
-
-    def typed(module: str) -> WeightType | None:
-        for name in names_of(module):
-            for parent in (name, name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]):
-                if parent in kinds:
-                    return kinds[parent]
-        return unlisted
-
-    return typed
+    return _except(quantization, modelopt_types.algorithm(str(quantization.get("quant_algo"))))
 
 
 _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
@@ -286,6 +254,8 @@ _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
     "gptq": _gptq,
     "auto-round": _auto_round,
     "auto_round": _auto_round,
+    "intel/auto-round": _auto_round,
+    "mxfp8": _mxfp8,
     "mxfp4": _mxfp4,
     "gpt_oss_mxfp4": _mxfp4,
     "bitsandbytes": _bitsandbytes,
@@ -293,4 +263,6 @@ _METHODS: dict[str, Callable[[Mapping[str, Any], str], Typed]] = {
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "compressed-tensors": compressed_tensors.typed_by_groups,
+    "quark": quark_types.typed_by_quark,
+    "torchao": torchao_types.typed_by_torchao,
 }

@@ -14,6 +14,7 @@ _LISTS = (
     "exclude_modules",
     "llm_int8_skip_modules",
     "modules_to_not_quantize",
+    "exclude",
 )
 # Names under which checkpoints list a layer; a class in transformers may have another one.
 _PREFIXES = (

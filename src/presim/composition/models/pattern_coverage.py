@@ -22,6 +22,8 @@ from presim.composition.models.module_patterns import (
     normalised,
     only_listed,
 )
+from presim.composition.models.quark_types import scheme_by_pattern
+from presim.composition.models.torchao_types import config_by_module
 
 # Words of modules that have 16 bits here whatever a checkpoint says, or that are no layers of the decoder
 _OUTSIDE = re.compile(
@@ -36,9 +38,10 @@ _READ = frozenset((
     "exclude_modules", "llm_int8_skip_modules", "modules_to_not_quantize", "modules_in_block_to_quantize",
     "block_name_to_quantize", "to_quant_block_names", "dynamic", "extra_config", "data_type", "act_bits",
     "weight_block_size", "kv_cache_scheme", "kv_cache_quant_algo", "sparsity_config", "lm_head", "expert_dtype",
+    "exclude", "global_quant_config", "layer_quant_config", "layer_type_quant_config", "export", "quant_type",
 ))  # fmt: skip
 # Keys that change neither the type of a weight nor what a product costs here: of all methods and FP8, of AWQ and GPTQ
-# (how a checkpoint was made and packed), of AutoRound, of bitsandbytes
+# (how a checkpoint was made and packed), of AutoRound, of bitsandbytes, of Quark and torchao
 _NEUTRAL = frozenset((
     "producer", "provider", "version", "group_size", "q_group_size", "zero_point", "sym", "symmetric", "scale_fmt",
     "fmt", "activation_scheme", "dequantize", "weight_per_tensor", "act_per_tensor", "activation_scale_ub",
@@ -56,6 +59,7 @@ _NEUTRAL = frozenset((
     "act_dynamic", "act_group_size", "act_sym", "enable_torch_compile", "device_map", "enable_alg_ext",
     "llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "bnb_4bit_compute_dtype",
     "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage", "_load_in_4bit", "_load_in_8bit",
+    "algo_config", "quant_mode", "kv_cache_quant_config", "kv_cache_post_rope", "quant_type_kwargs",
 ))  # fmt: skip
 
 
@@ -137,6 +141,10 @@ def _targets(quantization: Mapping[str, Any]) -> Iterator[str]:
     layers = quantization.get("quantized_layers")
     if isinstance(layers, Mapping):
         yield from map(str, layers)
+    elif str(quantization.get("quant_method")) == "quark":
+        yield from map(str, scheme_by_pattern(quantization))
+    elif str(quantization.get("quant_method")) == "torchao":
+        yield from (name for name in config_by_module(quantization) if name != "_default")
     elif str(quantization.get("quant_method")) == "compressed-tensors" and isinstance(
         groups := quantization.get("config_groups"), Mapping
     ):

@@ -218,13 +218,14 @@ def engine_figures(served: Served, blocks: int) -> dict[str, Any]:
     prompts = int(served.workload.prompt[served.scheduled >= 0].sum())
     mixed = steps[:, serving_state.LOG_PREFILL] > 0
     figures: dict[str, Any] = {}
-    if served.demoted or served.host_hits.any() or served.disk_hits.any():
-        hits = {"gpu": served.hits, "host": served.host_hits, "disk": served.disk_hits}
+    if served.demoted or served.stored or served.host_hits.any() or served.disk_hits.any():
+        hits = {"gpu": served.hits, "host": served.host_hits, "disk": served.disk_hits, "shared": served.shared_hits}
         figures["tiers"] = {
             **{f"{name}_hit_tokens": int(column.sum()) for name, column in hits.items()},
             **{f"{name}_hit_rate": float(column.sum() / prompts) if prompts else 0.0 for name, column in hits.items()},
             "blocks_given_up_by_gpus": served.demoted,
             "blocks_lost": served.dropped,
+            "blocks_stored": served.stored,
         }
     return figures | {
         "steps": len(steps),

@@ -159,9 +159,15 @@ def _engine_line(engine: EngineFigures) -> str:
 def _tiers_line(tiers: CacheTiers) -> str:
     return (
         f"Prompt tokens found: {tiers.gpu_hit_rate:.1%} on the GPU, {tiers.host_hit_rate:.1%} in host memory, "
-        f"{tiers.disk_hit_rate:.1%} on disk; {tiers.blocks_given_up_by_gpus:,} blocks left GPUs, "
+        f"{tiers.disk_hit_rate:.1%} on disk{_shared_words(tiers)}; {tiers.blocks_given_up_by_gpus:,} blocks left GPUs, "
         f"{tiers.blocks_lost:,} were lost"
     )
+
+
+def _shared_words(tiers: CacheTiers) -> str:
+    if not tiers.blocks_stored:
+        return ""
+    return f", {tiers.shared_hit_rate:.1%} in the shared pool, which got {tiers.blocks_stored:,} blocks"
 
 
 def _steps_line(steps: dict[str, str | int | float]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from presim.serving.deployments.shared_kv import SharedKv, with_shared_kv
 from presim.serving.deployments.transfers import kv_bytes_per_s
-from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
+from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Role, Router, StepTimes
 from presim.serving.kept_bytes import model_token_bytes
 from presim.serving.steps.times import PricedEngine
 
@@ -31,6 +32,7 @@ class Deployment:
     prefill: PricedEngine | None = None  # prefill engines of a disaggregated deployment; `engine` then only decodes
     prefill_replicas: int = 0
     life: Life | None = None  # engines start, stop or fail; `replicas` is then the maximum
+    shared_kv: SharedKv | None = None  # a pool of cached blocks for all engines
 
     @property
     def gpus(self) -> int:
@@ -63,10 +65,13 @@ class Deployment:
         """
         engine, over = self.engine, self.engine.overheads
         times = scale_times(engine.times, scale, host)
-        replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0)
+        limits = self._limits(engine)
+        replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0, limits)
         if self.prefill is not None:
             first = scale_times(self.prefill.times, scale * prefill, host)
-            replicas = ranks_of(self.prefill, self.prefill_replicas, first, "prefill", self.replicas) + replicas
+            limits = self._limits(self.prefill)
+            prefill_replicas = self.prefill_replicas
+            replicas = ranks_of(self.prefill, prefill_replicas, first, "prefill", self.replicas, limits) + replicas
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
@@ -74,15 +79,28 @@ class Deployment:
             port_bytes_per_s=kv_bytes_per_s(engine, self.replicas, self.prefill, self.prefill_replicas),
             port_ns=cluster.fabric.latency_ns, life=self.life,
             input_token_ns=round(over.input_token_us * 1e3 * host),
-            input_load_ns=round(over.input_load_us * 1e3 * host),
+            input_load_ns=round(over.input_load_us * 1e3 * host), **self._pool(),
         )  # fmt: skip
 
+    def _pool(self) -> dict[str, Any]:
+        """The shared pool as the fleet has it."""
+        if self.shared_kv is None:
+            return {}
+        engine = self.engine
+        return {"pool_blocks": self.shared_kv.blocks(engine), "pool_block_ns": self.shared_kv.block_ns(engine)}
 
-def ranks_of(engine: PricedEngine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
+    def _limits(self, engine: PricedEngine) -> Limits:
+        engines = self.replicas + self.prefill_replicas
+        return engine.limits if self.shared_kv is None else with_shared_kv(engine, engines)
+
+
+def ranks_of(
+    engine: PricedEngine, count: int, times: StepTimes, role: Role, group: int, limits: Limits | None = None
+) -> list[Replica]:
     """Replicas of ``count`` engines: one per data-parallel rank; ranks of one engine step together."""
     ranks, steps_alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
     return [
-        Replica(engine.limits, times, role, -1 if steps_alone else group + number)
+        Replica(limits or engine.limits, times, role, -1 if steps_alone else group + number)
         for number in range(count)
         for _ in range(ranks)
     ]

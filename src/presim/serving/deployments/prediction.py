@@ -34,6 +34,10 @@ SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_t
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
 )
+_TEXT_ALONE = (
+    "Prompts are of text, or of images and sound that are encoded already: the time of the encoder is not in these "
+    "figures."
+)
 _NO_ENCODER = "`vllm serve --language-model-only` has no encoder."
 _ENCODERS = (
     "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
@@ -59,6 +63,14 @@ _CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a pr
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _TRANSFERS = "Keys and values cross the described network as if every prefill engine sent to a decode engine at once."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
+
+
+def encoder_limits(model: Model, kernels: str) -> list[str]:
+    """Sentences about a model's encoder of images or sound: its time, and its memory at the start of vLLM."""
+    if not any(weight.part == "encoder" for weight in model.outside):
+        return []
+    memory = _ENCODER_PROFILE if encoder_profile.has_profile(model) else _ENCODERS
+    return [_TEXT_ALONE, *([memory] if kernels == "vllm" else [])]
 
 
 def _has_uncertain_graphs(model: Model, plan: ServingPlan) -> bool:
@@ -128,8 +140,7 @@ class Prediction:
         ]
         limits += [_CONTEXT] if self.deployment.engine.plan.dcp > 1 else []
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
-        if kernels == "vllm" and any(weight.part == "encoder" for weight in model.outside):
-            limits.append(_ENCODER_PROFILE if encoder_profile.has_profile(model) else _ENCODERS)
+        limits += encoder_limits(model, kernels)
         limits += [_GRAPHS] if _has_uncertain_graphs(model, self.deployment.engine.plan) else []
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:

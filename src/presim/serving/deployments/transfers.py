@@ -1,4 +1,4 @@
-"""Bandwidth of a transfer of keys and values from a prefill engine to a decode engine."""
+"""Bandwidth of keys and values between engines: from prefill to decode, and to and from a pool that all share."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ def kv_bytes_per_s(
     seconds = run(topology, exchanges).seconds
     slowest_s = [max(seconds[pair * senders : (pair + 1) * senders]) for pair in range(pairs)]
     return senders * _BYTES / statistics.fmean(slowest_s)
+
+
+def shared_bytes_per_s(engine: PricedEngine, engines: int) -> float:
+    """Bytes/s of a GPU's part of a block to or from a pool spread over all engines' nodes, while all engines do so.
+
+    On a described network, every engine reads from the one half of all engines further on. Without one, each GPU has
+    its port, and its part of the links above it where the fabric is oversubscribed.
+    """
+    cluster, gpus = engine.cluster, engine.plan.gpus
+    if not cluster.network or engines == 1:
+        return cluster.network_bytes_per_s / cluster.fabric.oversubscription
+    topology = topology_of(_of_size(cluster, engines * gpus), cluster.network)
+    exchanges = [
+        Exchange("send", _BYTES, ((reader + engines // 2) % engines * gpus + gpu, reader * gpus + gpu))
+        for reader in range(engines)
+        for gpu in range(gpus)
+    ]
+    return _BYTES / statistics.fmean(run(topology, exchanges).seconds)
 
 
 def _ports_bytes_per_s(engine: PricedEngine) -> float:

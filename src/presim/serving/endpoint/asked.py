@@ -7,11 +7,12 @@ import json
 from http import HTTPStatus
 from typing import Any
 
-from presim.serving.endpoint import sampling
+from presim.serving.endpoint import field_types, sampling
 
 CHARACTERS = 4  # characters per token of a text prompt: a rule of thumb
 TOKEN = " token"  # the text of each token that the endpoint makes
 _DEFAULT_OUTPUT = 16  # tokens of a completion whose request does not say
+_FORMS = ("text", "json_object", "json_schema", "structural_tag")
 _MOST_PROMPTS, _MOST_CHOICES, _MOST_LOGPROBS = 10_000, 10_000, 20
 
 
@@ -83,6 +84,8 @@ def asked_of(body: object, longest: int, *, is_chat: bool) -> Asked:
     if (refusal := sampling.problem(body)) is not None:
         name, why, is_type = refusal
         raise invalid(name, why) if is_type else RefusedError(why, name)
+    if (mistyped := field_types.problem(body, is_chat=is_chat)) is not None:
+        raise invalid(*mistyped)
     name = "max_completion_tokens" if is_chat and body.get("max_completion_tokens") is not None else "max_tokens"
     output = _whole(body, name, None if is_chat or name in body else _DEFAULT_OUTPUT)
     echo = _truth(body, "echo") and not is_chat
@@ -180,6 +183,8 @@ def _has_grammar(body: dict[str, Any]) -> bool:
     form = body.get("response_format")
     if form is not None and not isinstance(form, dict):
         raise invalid("response_format", "Input should be a valid dictionary")
+    if form is not None and form.get("type") not in _FORMS:
+        raise invalid("response_format.type", f"Input should be {' or '.join(map(repr, _FORMS))}")
     return (form or {}).get("type", "text") != "text" or bool(body.get("structured_outputs"))
 
 

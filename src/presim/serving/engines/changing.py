@@ -39,7 +39,7 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
         **{name: int(program[base][-1]) for name, base in _SIZED_BY.items()},
         "table": widest * int(program["row_blocks"][0]),
         "stage_free": replicas * STAGES_AT_MOST,
-        "tier_count": 2 * replicas,
+        "tier_count": 2 * replicas + 1,
         "spent": replicas * serving_state.SPENT,
         "log": rows[serving_state.LOG_ROWS] * serving_state.LOG,
         "gaps": rows[serving_state.GAP_ROWS] * 2,
@@ -74,7 +74,18 @@ _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
     *("apart_pages", "apart_head", "reach"),
     *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
-    *("preemptions", "hits", "host_hits", "disk_hits", "kept_tokens", "moves", "unmet", "was_passed"),
+    *(
+        "preemptions",
+        "hits",
+        "host_hits",
+        "disk_hits",
+        "shared_hits",
+        "stored",
+        "kept_tokens",
+        "moves",
+        "unmet",
+        "was_passed",
+    ),
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
@@ -90,7 +101,7 @@ _SIZED_BY = {
     **dict.fromkeys(("free_next", "free_prev", "refs", "hash", "twin"), "base"),
     "loras": "lora_base",
     **dict.fromkeys(("hash_key", "hash_block"), "hash_base"),
-    **dict.fromkeys(("tier_key", "tier_next", "tier_prev"), "tier_base"),
+    **dict.fromkeys(("tier_key", "tier_next", "tier_prev", "tier_ready"), "tier_base"),
     **dict.fromkeys(("tier_hash_key", "tier_hash_node"), "tier_hash_base"),
 }
 _NONE = frozenset(

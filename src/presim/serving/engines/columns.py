@@ -85,7 +85,10 @@ def _knobs(replica: Replica, table: int) -> list[int]:
         limits.tiers.host_block_ns,
         limits.tiers.disk_block_ns,
     )
-    knobs[serving_state.TIER_NS] = limits.tiers.latency_ns
+    knobs[serving_state.TIER_NS], knobs[serving_state.SHARED_BLOCK_NS] = (
+        limits.tiers.latency_ns,
+        limits.tiers.shared_block_ns,
+    )
     if limits.scheduler == "sglang" and replica.role != "decode" and limits.pipeline_parallel_size == 1:
         knobs[serving_state.SCHEDULER] = serving_state.SGLANG  # a decode engine's steps are the same in both
     knobs[serving_state.PROMPTS] = limits.max_prefill_tokens
@@ -126,7 +129,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     columns: dict[str, Any] = {
         "fleet_knobs": fleet_knobs,
         "knobs": _all_knobs(replicas, places),
-        **_sizes([replica.limits for replica in replicas], longest),
+        **_sizes([replica.limits for replica in replicas], longest, fleet.pool_blocks),
         **_requests(workload),
         "lifetimes": lifetimes,
         **_times(tables),
@@ -144,11 +147,13 @@ def _fleet_knobs(workload: Workload, fleet: Fleet, record: bool) -> list[int]:
     knobs[serving_state.KV_BYTES], knobs[serving_state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     knobs[serving_state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
     knobs[serving_state.REPLICAS] = len(fleet.replicas)
+    knobs[serving_state.POOL_BLOCKS], knobs[serving_state.POOL_BLOCK_NS] = fleet.pool_blocks, fleet.pool_block_ns
     return knobs
 
 
-def _sizes(limits: Sequence[Limits], longest: int) -> dict[str, Any]:
+def _sizes(limits: Sequence[Limits], longest: int, pool_blocks: int) -> dict[str, Any]:
     """Where each engine's part of a column begins, and its KV groups. ``longest``: tokens of a sequence."""
+    tier_sizes = [*(size for limit in limits for size in limit.tiers.sizes), pool_blocks]
     return {
         "base": _firsts([limit.num_gpu_blocks + 1 for limit in limits]),
         "row_base": _firsts([limit.max_num_seqs for limit in limits]),
@@ -156,8 +161,8 @@ def _sizes(limits: Sequence[Limits], longest: int) -> dict[str, Any]:
         "slot_base": _firsts([limit.depth for limit in limits]),
         "hash_base": _firsts([_hash_places(limit) for limit in limits]),
         "lora_base": _firsts([max(limit.max_loras, 1) for limit in limits]),
-        "tier_base": _firsts([size + 1 for limit in limits for size in limit.tiers.sizes]),
-        "tier_hash_base": _firsts([_places(size) for limit in limits for size in limit.tiers.sizes]),
+        "tier_base": _firsts([size + 1 for size in tier_sizes]),
+        "tier_hash_base": _firsts(list(map(_places, tier_sizes))),
         "row_blocks": [
             max(
                 -(-min(longest + 2 * limit.draft_tokens, limit.max_model_len) // limit.block_size) + 1

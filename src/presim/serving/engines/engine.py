@@ -37,6 +37,7 @@ class Tiers:
     host_block_ns: int = 0  # time to load a block from host memory to the GPU
     disk_block_ns: int = 0  # time to load a block from disk to host memory
     latency_ns: int = 0  # latency of loading blocks
+    shared_block_ns: int = 0  # time of a block over the engine's network ports, to or from the shared pool
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -266,6 +267,8 @@ class Fleet:
     life: Life | None = None  # replicas start, stop or fail; None: all serve all the time
     input_token_ns: int = 0  # from a client to the engine's queue, for each token of the prompt
     input_load_ns: int = 0  # and for each request of the engine that has not ended
+    pool_blocks: int = 0  # capacity of the pool of cached blocks that all replicas share; 0: there is none
+    pool_block_ns: int = 0  # time of a block over the pool's own links; 0: they are no limit
 
     def __post_init__(self) -> None:
         """Raise InputError on a fleet without prefill or without decode replicas."""

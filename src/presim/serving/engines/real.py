@@ -72,8 +72,8 @@ def _check(workload: Workload, fleet: Fleet, engine: Engine) -> None:
         raise InputError(f"{option} supports one engine; leave out --replicas and --dp")
     if limits.pipeline_parallel_size > 1 and (engine == "sglang" or not limits.async_scheduling):
         raise InputError(f"{option} runs pipeline stages only with vLLM's asynchronous scheduling; leave out --pp")
-    if any(limits.tiers.sizes):
-        raise InputError(f"{option} keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
+    if any(limits.tiers.sizes) or fleet.pool_blocks:
+        raise InputError(f"{option} keeps blocks on the GPU only; leave out --kv-host, --kv-disk and --kv-shared")
     if fleet.life is not None:
         raise InputError(f"{option} serves one engine that is always there; leave out --autoscale and --mtbf")
     if workload.concurrency or (workload.parent >= 0).any():

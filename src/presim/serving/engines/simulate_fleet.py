@@ -37,6 +37,7 @@ class Served:
     hits: Ints  # tokens of prompts found in a GPU's cache
     host_hits: Ints  # prompt tokens found in host memory
     disk_hits: Ints
+    shared_hits: Ints  # prompt tokens found in the pool that replicas share
     steps: Ints  # [step, column of `state.LOG_…`]
     gaps: Ints  # [entry, (ns between two tokens, count)]
     schedule: Ints  # [entry, (step, request, tokens)], if recorded
@@ -45,6 +46,7 @@ class Served:
     redone: int  # computed tokens lost with a replica
     demoted: int  # blocks evicted from GPUs to host memory or disk
     dropped: int  # blocks evicted from the last tier
+    stored: int  # blocks written to the pool that replicas share
 
     @property
     def finished(self) -> NDArray[np.bool_]:
@@ -79,6 +81,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         redone=int(columns["counters"][serving_state.REDONE]),
         demoted=int(columns["counters"][serving_state.DEMOTED]),
         dropped=int(columns["counters"][serving_state.DISK_LOST]),
+        stored=int(columns["counters"][serving_state.POOL_STORED]),
     )
 
 
@@ -150,6 +153,7 @@ _PER_REQUEST = (
     "hits",
     "host_hits",
     "disk_hits",
+    "shared_hits",
     "moves",
 )
 

@@ -11,7 +11,6 @@ from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
     COMPILING,
-    DISK_BLOCKS,
     DRAFT,
     DRAFT_SLOTS,
     HOST_BLOCKS,
@@ -28,7 +27,8 @@ from presim.serving.fast.serving_state import (
     Program,
     ServingState,
 )
-from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
+from presim.serving.fast.shared_pool import is_readable, read_shared, touch_shared
+from presim.serving.fast.tiers import bring_ns, has_tiers, keep_block, tier_of
 from presim.serving.fast.windows import extend_apart, pages_apart, reserved_pages_apart
 
 
@@ -47,7 +47,7 @@ def schedule_waiting(
             item = following
             continue
         hit = 0
-        tiered = p.knobs[replica * KNOBS + HOST_BLOCKS] + p.knobs[replica * KNOBS + DISK_BLOCKS] > 0
+        tiered = has_tiers(p, replica)
         if p.knobs[replica * KNOBS + CACHING] and (tiered or s.loaded[item] == 0):
             most_blocks = (s.tokens[item] - 1) // p.knobs[replica * KNOBS + BLOCK]
             hit = hit_blocks(p, s, item, replica, most_blocks)
@@ -104,21 +104,30 @@ def draft_padding(p: Program, s: ServingState, item: int, hit: int, batch_kind: 
 
 
 def bring_blocks(p: Program, s: ServingState, item: int, hit: int, max_blocks: int, now: int) -> bool:
-    """Bring a request's blocks behind those of the GPU back from host memory or disk; it waits beside the queue."""
+    """Bring a request's blocks behind those of the GPU back from host memory, disk or the pool that replicas share.
+
+    It waits beside the queue.
+    """
     replica = s.replica[item]
     size = p.knobs[replica * KNOBS + BLOCK]
     counts_host = 0
     counts_disk = 0
+    counts_shared = 0
     block_index = hit
     while block_index < max_blocks:
         key = key_of(p, s, item, block_index)
         tier = tier_of(p, s, replica, key)
-        if tier < 0:
+        if tier < 0 and not is_readable(p, s, key, now):
             break
-        counts_host += 1 - tier
-        counts_disk += tier
+        if tier < 0:
+            counts_shared += 1
+            touch_shared(p, s, key)
+        else:
+            counts_host += 1 - tier
+            counts_disk += tier
         first = 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1
-        keep_block(p, s, replica, first, key)
+        if tier >= 0 or first == 0:
+            keep_block(p, s, replica, first, key)
         block_index += 1
     if block_index == hit:
         return False
@@ -126,10 +135,12 @@ def bring_blocks(p: Program, s: ServingState, item: int, hit: int, max_blocks: i
         s.hits[item] = hit * size
         s.host_hits[item] = counts_host * size
         s.disk_hits[item] = counts_disk * size
+        s.shared_hits[item] = counts_shared * size
     dequeue(s, item)
     s.status[item] = MOVING
     s.loaded[item] = block_index * size
-    end = max(now, s.tier_free[replica]) + bring_ns(p, replica, counts_host, counts_disk)
+    arrived = read_shared(p, s, replica, counts_shared, now) if counts_shared > 0 else now
+    end = max(arrived, s.tier_free[replica]) + bring_ns(p, replica, counts_host + counts_shared, counts_disk)
     s.tier_free[replica] = end
     push_arrival(s, item, end)
     return True

@@ -59,6 +59,7 @@ from presim.serving.fast.serving_state import (
     Program,
     ServingState,
 )
+from presim.serving.fast.shared_pool import store_batch
 from presim.serving.fast.stage_batches import (
     EMPTY_STEP_NS,
     add_empty_batch,
@@ -219,6 +220,7 @@ def finish_oldest(p: Program, s: ServingState, replica: int) -> None:
 def take_output(p: Program, s: ServingState, replica: int, slot: int) -> None:
     """Process a batch's output and deliver its tokens."""
     count = s.slot_count[p.slot_base[replica] + slot]
+    store_batch(p, s, replica, slot, s.clock[replica])
     update(p, s, replica, slot)
     s.clock[replica] += host_ns(p, replica, BACK_NS, count)
     if s.unsampled[replica]:  # the newest batch needed these tokens

@@ -23,7 +23,7 @@ class Program(NamedTuple):
     slot_base: Column  # [replica] first batch in flight; one more at the end
     lora_base: Column  # [replica] first place of its adapters; one more at the end
     hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
-    tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
+    tier_base: Column  # [replica * 2 + tier] first node (a sentinel); the shared pool's, and one more at the end
     tier_hash_base: Column  # the same, for its hash table
     row_blocks: Column  # [0] blocks of a row
     apart_first: Column  # [replica] first row of `apart_groups`; one more at the end

@@ -48,7 +48,8 @@ SCHEDULER = 31  # VLLM, SGLANG
 PROMPTS = 32  # SGLang's max_prefill_tokens; its chunked_prefill_size is BUDGET
 GRAPHS = 33  # tokens of the largest CUDA graph; 0: there is none
 INTERVAL = 34  # vLLM's prefill_schedule_interval: steps from one with prompts to the next; 1: no such limit
-KNOBS = 35
+SHARED_BLOCK_NS = 35  # ns of a block over its network ports, to or from the pool that all replicas share
+KNOBS = 36
 STAGES_AT_MOST = 64  # pipeline stages of a replica
 
 VLLM = 0
@@ -88,7 +89,9 @@ SCHEDULE_ROWS = 25
 EVENT_ROWS = 26
 INPUT_TOKEN_NS = 27  # and for each token of the prompt
 INPUT_LOAD_NS = 28  # and for each request of the replica that has not ended
-WHOLE = 29
+POOL_BLOCKS = 29  # capacity of the pool that all replicas share, in blocks; 0: there is none
+POOL_BLOCK_NS = 30  # ns of a block over the pool's own links; 0: they are no limit
+WHOLE = 31
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
@@ -177,7 +180,10 @@ EVENTS = 17  # entries of events
 REDONE = 18  # computed tokens that were lost
 DEMOTED = 19  # blocks evicted from GPUs to a tier
 DISK_LOST = 20  # blocks evicted from the last tier
-COUNTERS = 22
+POOL_STORED = 21  # blocks written to the shared pool
+POOL_READ_FREE = 22  # ns: when the shared pool's links are free to read
+POOL_WRITE_FREE = 23
+COUNTERS = 24
 
 FOREVER = 1 << 62
 IDLE = 0
@@ -235,6 +241,8 @@ class ServingState(NamedTuple):
     hits: Column  # tokens of its prompt found in the cache
     host_hits: Column  # tokens that came from host memory
     disk_hits: Column
+    shared_hits: Column  # tokens that came from the shared pool
+    stored: Column  # blocks of its prompt that were written to the shared pool
     kept_tokens: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
     unmet: Column  # requests that it waits for and that have not ended
@@ -306,12 +314,13 @@ class ServingState(NamedTuple):
     hash_key: Column
     hash_block: Column
     # Tiers of cached blocks.
-    tier_count: Column  # [replica * 2 + tier]
+    tier_count: Column  # [replica * 2 + tier]; one more for the shared pool
     tier_key: Column  # [node]
     tier_next: Column
     tier_prev: Column
     tier_hash_key: Column
     tier_hash_node: Column
+    tier_ready: Column  # [node] ns: when a block of the shared pool can be read
     # Outputs.
     log: Column
     gaps: Column  # [entry * 2] (ns between tokens, count)

@@ -16,9 +16,7 @@ from presim.serving.fast.serving_state import (
     BLOCK,
     CACHING,
     COMPILING,
-    DISK_BLOCKS,
     DRAFT,
-    HOST_BLOCKS,
     KNOBS,
     LISTEN,
     LOOKAHEAD,
@@ -37,6 +35,7 @@ from presim.serving.fast.sglang_prompts import (
     pass_outcome,
     remaining_output,
 )
+from presim.serving.fast.tiers import has_tiers
 
 
 def schedule_sglang(p: Program, s: ServingState, replica: int, slot: int, now: int) -> int:
@@ -115,9 +114,9 @@ def fill_with_prompts(p: Program, s: ServingState, replica: int, slot: int, chun
 
 
 def cached_blocks(p: Program, s: ServingState, replica: int, item: int, now: int) -> int:
-    """Leading blocks of a request in the cache; -1: it waits for others from host memory or disk."""
+    """Leading blocks of a request in the cache; -1: it waits for others from host memory, disk or the shared pool."""
     knob = replica * KNOBS
-    tiered = p.knobs[knob + HOST_BLOCKS] + p.knobs[knob + DISK_BLOCKS] > 0
+    tiered = has_tiers(p, replica)
     if p.knobs[knob + CACHING] == 0 or (not tiered and s.loaded[item] > 0):
         return 0
     max_blocks = (s.tokens[item] - 1) // p.knobs[knob + BLOCK]

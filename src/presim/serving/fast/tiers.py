@@ -15,6 +15,7 @@ from presim.serving.fast.serving_state import (
     HOST_BLOCK_NS,
     HOST_BLOCKS,
     KNOBS,
+    POOL_BLOCKS,
     TIER_NS,
     Program,
     ServingState,
@@ -81,8 +82,14 @@ def unlink_node(s: ServingState, node: int) -> None:
     s.tier_prev[s.tier_next[node]] = s.tier_prev[node]
 
 
+def has_tiers(p: Program, replica: int) -> bool:
+    """Whether a replica's cached blocks can come back from outside its GPUs."""
+    knob = replica * KNOBS
+    return p.knobs[knob + HOST_BLOCKS] + p.knobs[knob + DISK_BLOCKS] + p.fleet_knobs[POOL_BLOCKS] > 0
+
+
 def tier_of(p: Program, s: ServingState, replica: int, key: int) -> int:
-    """The first tier with a block: 0 host memory, 1 disk, -1 none."""
+    """The first of a replica's own tiers with a block: 0 host memory, 1 disk, -1 none."""
     if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 and node_of(p, s, 2 * replica, key) >= 0:
         return 0
     if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 and node_of(p, s, 2 * replica + 1, key) >= 0:

@@ -204,17 +204,19 @@ def _graph_bytes(plan: ServingPlan) -> int:
 
 
 def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
-    """Bytes that vLLM's V1 does not take off its share: the context at its first look, and the graphs of older ones.
+    """Bytes that vLLM does not take off its share: the context at V1's first look, and the graphs of older versions.
 
-    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch.
+    In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch. V0
+    counts the context with the buffers (log of 0.6.4 in vllm-project/vllm#10517).
     """
-    if plan.kernels != "vllm" or has_other_core("vllm", plan.engine_version):
+    if plan.kernels != "vllm":
         return 0
     is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < GRAPHS_COUNTED
-    return gpu.context_bytes + (graphs if is_older else 0)
+    context_bytes = 0 if has_other_core("vllm", plan.engine_version) else gpu.context_bytes
+    return context_bytes + (graphs if is_older else 0)
 
 
-_MOST_BLOCKS = 20_000_000
+MOST_BLOCKS = 20_000_000  # outside the GPU: what a simulation keeps in memory
 
 
 def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
@@ -233,21 +235,29 @@ def tiers(plan: ServingPlan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
         )
     block_bytes = memory.block * plan.tp * plan.pp
     host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
-    if max(host, disk) > _MOST_BLOCKS:
+    if max(host, disk) > MOST_BLOCKS:
         raise InputError(
-            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {_MOST_BLOCKS:,} for simulation; use "
+            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {MOST_BLOCKS:,} for simulation; use "
             "a larger --block-size or less capacity"
         )
-    host_bytes = room.host_gbps * 1e9 if room.host_gbps else calibration.value("serving.paged_copies") * max(
-        cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
-    )  # fmt: skip
+    host_bytes = room.host_gbps * 1e9 if room.host_gbps else bytes_from_host_per_s(cluster)
     return Tiers(
         host,
         disk,
         round(memory.block / host_bytes * 1e9),
         round(block_bytes / (room.disk_gbps * 1e9) * 1e9),
-        round(calibration.value("serving.tier_latency_ns")),
+        tier_latency_ns(),
     )
+
+
+def bytes_from_host_per_s(cluster: Cluster) -> float:
+    """Bytes/s of scattered blocks from a node's memory to one GPU."""
+    return calibration.value("serving.paged_copies") * max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s)
+
+
+def tier_latency_ns() -> int:
+    """Time to start copies of a request's blocks and to see their end."""
+    return round(calibration.value("serving.tier_latency_ns"))
 
 
 def _advice(model: Model, plan: ServingPlan, gpu: Gpu) -> str:

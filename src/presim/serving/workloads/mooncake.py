@@ -20,6 +20,9 @@ _BAILIAN = {"chat_id", "parent_chat_id"}
 _SESSIONS = {"session_id", "delay", "wait_for", "tool_wait_ms", "text_input", "messages"}
 _USED = {"timestamp", "input_length", "output_length", "hash_ids", "request_id", *_SESSIONS}
 _SIZES = tuple(1 << power for power in range(14))
+_DENSEST_PER_S = 2000.0  # requests/s that tell whole seconds from ms; Mooncake's and Bailian's have 3 to 6
+_THINNEST_PER_S = 1 / 3600  # the same for microseconds
+_FEWEST = 10  # requests that have a rate
 _ENOUGH = 0.99  # of the rows whose ids have to fit a size of blocks
 
 Row = dict[str, Any]
@@ -106,6 +109,7 @@ def _unit(rows: Sequence[Row], kind: str, names: set[str], size: int) -> str:
         return "ms"  # as good as any other
     are_whole = all(stamp == int(stamp) for stamp in stamps)
     if are_whole and size in (0, 512):
+        _check_rate([time for row in rows if isinstance(time := seconds(row, "timestamp", 1e-3), float)])
         return "ms"
     if not are_whole and size == 16:
         return "s"
@@ -115,6 +119,22 @@ def _unit(rows: Sequence[Row], kind: str, names: set[str], size: int) -> str:
         f"{size or 'no'} tokens: Mooncake's are whole ms with blocks of 512, Bailian's seconds with blocks of 16; "
         "give --trace-unit s or --trace-unit ms"
     )
+
+
+def _check_rate(times_s: Sequence[float]) -> None:
+    """Refuse stamps that are no ms by how often requests come: no published trace is that dense or that thin.
+
+    Raises:
+        InputError: names the rate.
+    """
+    if len(times_s) < _FEWEST or max(times_s) == min(times_s):
+        return
+    per_s = (len(times_s) - 1) / (max(times_s) - min(times_s))
+    if not _THINNEST_PER_S <= per_s <= _DENSEST_PER_S:
+        raise InputError(
+            f"in ms, the timestamps from {min(times_s) * 1e3:g} to {max(times_s) * 1e3:g} of {len(times_s):,} requests "
+            f"would be {per_s:,.3g} requests/s: give --trace-unit s or --trace-unit ms, or convert them to ms"
+        )
 
 
 def _has_whole_prompts(rows: Sequence[Row]) -> bool:

@@ -34,6 +34,21 @@ def modelopt(algorithm: str, **more: Any) -> dict[str, Any]:
     return {"quant_method": "modelopt", "quant_algo": algorithm, **more}
 
 
+def scheme(kind: str, scope: str = "per_group", inputs: bool = True) -> dict[str, Any]:
+    return {"weight": {"dtype": kind, "qscheme": scope}, "input_tensors": {"dtype": kind} if inputs else None}
+
+
+def quark(kind: str, scope: str, inputs: bool, **more: Any) -> dict[str, Any]:
+    of_all = scheme(kind, scope, inputs) if kind else {}
+    return {"quant_method": "quark", "global_quant_config": of_all, "exclude": ["lm_head"], **more}
+
+
+def torchao(config: str | dict[str, Any]) -> dict[str, Any]:
+    modules = {"_type": "ModuleFqnToConfig", "_data": {"module_fqn_to_config": config}}
+    default = {"_type": config, "_data": {}} if isinstance(config, str) else modules
+    return {"quant_method": "torchao", "quant_type": {"default": default}}
+
+
 # (what the config says, weights, experts)
 METHODS: list[tuple[dict[str, Any], str, str]] = [
     ({"quant_method": "fp8"}, "fp8", "fp8"),
@@ -57,7 +72,24 @@ METHODS: list[tuple[dict[str, Any], str, str]] = [
     (tensors(group(4, "float", True, group_size=16)), "fp4", "fp4"),
     (tensors(group(4, "float", False, group_size=16)), "fp4-only", "fp4-only"),
     (tensors(group(4, "int", False), ignore=["re:.*self_attn.*"]), "bf16", "int4"),
-]
+    ({"quant_method": "intel/auto-round", "bits": 4, "data_type": "int"}, "int4", "int4"),
+    ({"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]}, "fp8-block", "fp8-block"),
+    (quark("fp8_e4m3", "per_tensor", True), "fp8", "fp8"),
+    (quark("fp8_e4m3", "per_channel", True, exclude=["re:.*self_attn.*"]), "bf16", "fp8"),
+    (quark("fp4", "per_group", True), "mxfp4", "mxfp4"),
+    (quark("int8", "per_channel", True), "int8", "int8"),
+    (quark("uint4", "per_group", False), "int4", "int4"),
+    (quark("fp8_e4m3", "per_tensor", True, layer_quant_config={"*.mlp.experts*": scheme("fp4")}), "fp8", "mxfp4"),
+    (quark("", "", False, layer_quant_config={"*.mlp.experts*": scheme("fp4")}), "bf16", "mxfp4"),
+    (torchao("Float8DynamicActivationFloat8WeightConfig"), "fp8", "fp8"),
+    (torchao("Int8WeightOnlyConfig"), "int8-only", "int8-only"),
+    ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "int4", "int4"),
+    (torchao({"_default": {"_type": "Int4WeightOnlyConfig"}, "re:.*self_attn.*": None}), "bf16", "int4"),
+    (
+        torchao({"re:.*experts.*": {"_type": "Int4WeightOnlyConfig"}, "_default": {"_type": "Int8WeightOnlyConfig"}}),
+        "int8-only", "int4",
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("quantization", "weights", "experts"), METHODS)
@@ -79,6 +111,9 @@ def test_a_method_gives_the_types_of_weights(quantization: dict[str, Any], weigh
         (modelopt("MIXED_PRECISION"), "has mixed precision without quantized_layers"),
         (tensors(group(2, "int", False)), "has weights of 2 bits"),
         ({"quant_method": "compressed-tensors"}, "has compressed-tensors without config_groups"),
+        (quark("fp6_e3m2", "per_group", True), r"has weights of fp6_e3m2 \(per_group\) with quantised inputs in Quark"),
+        (torchao("Int8DynamicActivationIntxWeightConfig"), "torchao's Int8DynamicActivationIntxWeightConfig"),
+        ({"quant_method": "torchao"}, "torchao without quant_type"),
     ],
 )
 def test_types_that_are_not_known_are_refused_unless_the_user_names_some(
@@ -249,6 +284,25 @@ def test_types_of_some_modules_that_are_not_known_are_refused(quantization: dict
 def test_a_dense_sparsity_config_changes_nothing() -> None:
     quantization = tensors(group(8, "int", True), sparsity_config={"format": "dense", "global_sparsity": 0.14})
     assert checkpoint.read(find(DENSE), quantization, "a test").checkpoint.weights == "int8"
+
+
+def test_quarks_weights_in_two_steps_are_refused() -> None:
+    steps = [{"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, {"dtype": "int4", "qscheme": "per_channel"}]
+    of_all = {"weight": steps, "input_tensors": {"dtype": "fp8_e4m3"}}
+    problem = checkpoint.read(
+        find(MOE), {"quant_method": "quark", "global_quant_config": of_all}, "a test"
+    ).checkpoint.problem
+    assert problem == "has weights in two steps (fp8_e4m3 and int4) of Quark, which presim does not price"
+
+
+def test_quarks_approximations_are_named() -> None:
+    exported = {"kv_cache_group": ["*k_proj", "*v_proj"], "pack_method": "reorder"}
+    model = checkpoint.read(find(DENSE), quark("fp4", "per_group", True, export=exported), "a test")
+    assert model.checkpoint.cache == "bf16"
+    assert model.notes == (
+        "Products of MXFP4 weights with quantised inputs are priced as those with inputs of 16 bits.",
+        "Its factors for keys and values in FP8 are used only with --kv fp8.",
+    )
 
 
 def test_groups_of_fp8_are_priced_as_blocks_with_a_note() -> None:

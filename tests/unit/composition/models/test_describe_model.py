@@ -27,6 +27,12 @@ MIXTRAL = {
     **LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+EXAONE = {
+    **LLAMA, "architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe", "num_experts": 8,
+    "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+    "head_dim": 8, "sliding_window": 16, "sliding_window_pattern": "LLLG", "n_group": 1, "topk_group": 1,
+    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
 
 
 @functools.cache
@@ -89,6 +95,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         **{key: value for key, value in LLAMA.items() if key != "architectures"}, "model_type": "mllama_text_model",
         "pad_token_id": 0, "cross_attention_layers": [1]}}, "attends to the outputs of an encoder"),
     ({**LLAMA, "hybrid_override_pattern": "M*M*"}, "has hybrid_override_pattern, which says something of each layer"),
+    ({**EXAONE, "is_moe_layer": [True, False, False, True]}, "has is_moe_layer, which says something of each layer"),
 ]  # fmt: skip
 
 
@@ -103,6 +110,14 @@ def test_a_config_that_no_code_serves_is_refused(case: int) -> None:
     import re
 
     assert re.search(REFUSED[case][1], refused()[case].refusal), refused()[case].refusal
+
+
+@pytest.mark.torch_cuda
+def test_flags_that_repeat_which_layers_have_experts_are_taken() -> None:
+    (answer,) = read_code([{**EXAONE, "is_moe_layer": [False, True, True, True]}], "a test")
+    assert answer.model is not None, answer.refusal
+    assert [answer.model.kinds[kind].experts is not None for kind in answer.model.order] == [False, True, True, True]
+    assert answer.model.notes == ()
 
 
 @pytest.mark.torch_cuda

@@ -11,6 +11,7 @@ from presim.composition.models.decoder_layers import Weight
 from presim.composition.models.description import Model
 from presim.hardware import catalogue
 from presim.serving.defaults import with_defaults
+from presim.serving.deployments.prediction import encoder_limits
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.encoder_profile import has_profile, peak_bytes
@@ -85,3 +86,14 @@ def test_few_sizes_of_graphs_take_less_memory() -> None:
     plans = [with_defaults({"max_num_seqs": sequences}, model, gpu) for sequences in (1, 16, 256, 1024)]
     reserved = [lay_out(model, plan, gpu).reserved for plan in plans]
     assert reserved[0] < reserved[1] < reserved[2] == reserved[3]
+
+
+def test_an_encoders_time_and_memory_are_named() -> None:
+    text, *memory = encoder_limits(with_encoder(_QWEN3_5), "vllm")
+    assert text == (
+        "Prompts are of text, or of images and sound that are encoded already: the time of the encoder is not in these "
+        "figures."
+    )
+    assert memory[0].startswith("The activations are those of vLLM's profiling run")
+    assert encoder_limits(with_encoder(_OF_GEMMA), "sglang") == [text]
+    assert encoder_limits(find("qwen3-32b"), "vllm") == []

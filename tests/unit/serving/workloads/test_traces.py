@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,58 @@ def test_sessions_of_coding_agents_wait_for_their_sub_agents(tmp_path: Path) -> 
 )
 def test_stamps_have_zones(stamp: str, seconds: float | None) -> None:
     assert stamp_s(stamp) == (None if seconds is None else pytest.approx(seconds, abs=1e-6))
+
+
+def table(tmp_path: Path, name: str, text: str) -> Workload:
+    (tmp_path / name).write_text(text)
+    return read_trace(tmp_path / name)
+
+
+def test_vidurs_tables_have_seconds(tmp_path: Path) -> None:
+    load = table(tmp_path, "t.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n1.5,374,44\n4.5,396,109\n")
+    assert load.arrival_ns.tolist() == [0, 3 * 10**9]
+    assert (load.prompt.tolist(), load.output.tolist()) == ([374, 396], [44, 109])
+    with pytest.raises(InputError, match="arrived_at is None"):
+        table(tmp_path, "t.csv", ",num_prefill_tokens,num_decode_tokens,pd_ratio\n0,374,44,8.5\n")
+
+
+def test_stamps_with_and_without_a_zone_are_not_mixed(tmp_path: Path) -> None:
+    rows = "2024-05-10 00:00:00+00:00,7,5\n2024-05-10 00:00:01,8,6\n2024-05-10 02:00:02.5+02:00,9,7\n"
+    load = table(tmp_path, "t.csv", f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    assert load.arrival_ns.tolist() == [0, 2_500_000_000]
+    assert load.skipped == ("row 2: TIMESTAMP 2024-05-10 00:00:01 has no time zone, unlike the first row's",)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(1, 0), (0.1, "1e+04"), (3_053_000_000, "3.28e-07")])
+def test_a_rate_that_no_trace_has_tells_that_stamps_are_not_ms(tmp_path: Path, step: float, rate: str | int) -> None:
+    """Ten whole seconds of 100 requests in each ms, or microseconds."""
+    rows = [row(int(step * number), 700, 2) for number in range(101)]
+    if not rate:
+        assert len(trace(tmp_path, *rows)) == 101
+        return
+    with pytest.raises(InputError, match=f"requests would be {re.escape(str(rate))} requests/s: give --trace-unit"):
+        trace(tmp_path, *rows)
+    assert len(trace(tmp_path, *rows, unit="s" if step < 1 else "ms")) == 101
+
+
+@pytest.mark.parametrize("in_lines", [False, True])
+def test_conversations_in_a_list_or_in_lines(tmp_path: Path, in_lines: bool) -> None:
+    entry = {"conversations": [{"from": "human", "value": "x" * 40}, {"from": "gpt", "value": "y" * 80}]}
+    text = "\n".join([json.dumps(entry)] * 3) if in_lines else json.dumps([entry] * 3)
+    load = table(tmp_path, "t.json", text)
+    assert (load.prompt.tolist(), load.output.tolist()) == ([10] * 3, [20] * 3)
+    assert load.remarks == ("Texts have a token for 4 characters.",)
+
+
+def test_rows_in_a_list_are_those_of_lines(tmp_path: Path) -> None:
+    rows = [row(0, 700, 2), row(3000, 600, 2)]
+    assert table(tmp_path, "t.json", json.dumps(rows)).arrival_ns.tolist() == [0, 3 * 10**9]
+
+
+@pytest.mark.parametrize(
+    ("result", "program"),
+    [({"input_lens": [1], "output_lens": [2]}, "vllm bench serve"), ({"benchmarks": [{"requests": {}}]}, "GuideLLM")],
+)
+def test_results_of_benchmarks_are_no_traces(tmp_path: Path, result: dict[str, Any], program: str) -> None:
+    with pytest.raises(InputError, match=f"is a result of {program}, not a trace of requests; give the trace"):
+        table(tmp_path, "t.json", json.dumps(result))

@@ -109,6 +109,8 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
             continue
         if re.search(rf"\b{re.escape(key)}\b", source) or hasattr(type(config), key) or _is_said(key, value, raw, text):
             continue
+        if is_by_layer and _are_experts_layers(value, model):
+            continue
         if is_by_layer:
             raise Refusal(
                 f"has {key}, which says something of each layer and which {type(model).__name__} of transformers does "
@@ -118,6 +120,14 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
             f"The config's {key} = {str(value)[:40]} is not read by {type(model).__name__}: no layer follows it."
         )
     return tuple(notes)
+
+
+def _are_experts_layers(flags: list[Any] | str, model: Any) -> bool:
+    """Whether a flag for each layer says which layers have experts, as the class's layers have them."""
+    names = (name for name, _ in model.named_modules())
+    matches = (re.search(r"\blayers\.(\d+)\.(?:.*\.)?experts$", name) for name in names)
+    with_experts = {int(match[1]) for match in matches if match}
+    return bool(with_experts) and list(flags) == [index in with_experts for index in range(len(flags))]
 
 
 def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
