@@ -116,7 +116,7 @@ def test_the_file_that_is_read_is_not_overwritten(
     file: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["network", str(file), *option, str(file)]) == 2
-    assert "is the network that is read, and would be overwritten" in capsys.readouterr().err
+    assert "is read, and would be overwritten; name another file to write" in capsys.readouterr().err
     assert file.read_text() == CLUSTER
 
 

@@ -50,6 +50,7 @@ class NetworkAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     events: int | None = None
     busiest_links: list[BusyLink] | None = None
     relief: Relief | None = None
+    note: str = ""  # what of the file has no effect
     schema: str
 
 
@@ -132,8 +133,10 @@ def encode(content: NetworkAnswer) -> str:
 def text(content: NetworkAnswer) -> str:
     """The answer in lines."""
     lines = [f"{content.gpus} GPUs, {content.vertices} vertices, {content.links} links, one way each"]
+    if content.note:
+        lines.append(content.note)
     if content.seconds is None:
-        return lines[0]
+        return "\n".join(lines)
     groups = (
         f"{content.groups} groups of {content.ranks} ranks at once" if content.groups > 1 else f"{content.ranks} ranks"
     )
