@@ -32,8 +32,9 @@ def open_network(path: str | Path) -> Topology:
     try:
         return reader(text)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{file}: {error}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
+            f"{file}: {reason}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
             "with that tool's examples"
         ) from error
 
