@@ -96,7 +96,7 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
         outcome, exchanges = _run(topology, **query)
         groups = [exchange.ranks for exchange in exchanges]
         content = network_answer.answer(topology, outcome, groups, query["kind"])
-        content = network_answer.with_relief(content, topology, outcome, exchanges)
+        content = network_answer.with_relief(content, topology, outcome)
         loads = outcome.shared.utilisation(topology).tolist() if outcome.shared is not None else []
     content = msgspec.structs.replace(content, note=unused_note(file))
     if plot:
