@@ -44,7 +44,7 @@ def _keys_and_reasons(plan: TopologyPlan) -> Iterator[tuple[tuple[str, ...], str
         yield (scarce_key,), f"all switches are in one group or pod of {description.pod_leaves}"
     if plan.nodes > 1 and description.fabric in TREES and description.routing == "adaptive":
         yield ("spines", "seed"), "routing is adaptive"
-    meets_over_pcie = plan.node in ("pcie", "nvlink-pairs") or any(0 in row[:at] for at, row in enumerate(plan.links))
+    meets_over_pcie = plan.node in ("pcie", "nvlink-pairs") or any(0 in row[:gpu] for gpu, row in enumerate(plan.links))
     if not meets_over_pcie or plan.per_node == 1:
         yield _OF_A_PCIE_TREE, "no two GPUs of a node meet over PCIe"
     if plan.node == "pcie" or plan.per_node == 1:
