@@ -9,6 +9,7 @@ from presim.hardware import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
+SCATTERED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 HEADER = "#       size         count      type   redop    root" + 2 * "     time   algbw   busbw #wrong"
 
 
@@ -30,7 +31,9 @@ def text(cluster: Cluster, kind: str, ranks: int, nodes: int, prefix: str = "") 
     lines.append(HEADER)
     for power in range(3, 31):
         work = Collective(kind, 1 << power, "float32", 0)
-        lines.append(line(1 << power, Hierarchical().alone(work, group, cluster).duration_ns / 1e3))
+        rounds = 2 if kind == "all_reduce" else 1 if kind in SCATTERED else ranks / (ranks - 1)
+        us = Hierarchical().alone(work, group, cluster).duration_ns / 1e3
+        lines.append(line(1 << power, us, rounds * (ranks - 1) / ranks))
     return "\n".join(prefix + each for each in [*lines, "# Avg bus bandwidth    : 50.0"]) + "\n"
 
 

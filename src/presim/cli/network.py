@@ -77,15 +77,17 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
     FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), ns-3, SimAI,
     htsim (.topo), NCCL (.xml) or `nvidia-smi topo -m`.
     """
+    import msgspec
+
     from presim.hardware.network import network_answer
-    from presim.hardware.network.open import exported, open_network
-    from presim.system.files import check_writable, write_file
+    from presim.hardware.network.open import exported, open_network, unused_note
+    from presim.system.files import check_apart, check_writable, write_file
 
     report = Report.pop_from(query)
     for output in (plot, *(export or ())[1:]):
         if output:
             check_writable(output)
-            _check_other_file(output, file)
+            check_apart(output, [file])
     topology = open_network(file)
     exported_text = exported(file, export[0]) if export else ""
     content = network_answer.shape(topology)
@@ -94,8 +96,9 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
         outcome, exchanges = _run(topology, **query)
         groups = [exchange.ranks for exchange in exchanges]
         content = network_answer.answer(topology, outcome, groups, query["kind"])
-        content = network_answer.with_relief(content, topology, outcome, exchanges)
+        content = network_answer.with_relief(content, topology, outcome)
         loads = outcome.shared.utilisation(topology).tolist() if outcome.shared is not None else []
+    content = msgspec.structs.replace(content, note=unused_note(file))
     if plot:
         from presim.hardware.network.topology_plot import svg
 
@@ -147,24 +150,16 @@ def explain_(
     environment = _variables(settings)
     group = ranks_of(ranks) if ranks else tuple(range(cluster.world_size))
     _check_group(group, cluster.world_size)
+    lines: list[str] = []
     for kind in kinds or explained.KINDS[:3]:
         if size:
-            click.echo(f"{kind} of {size} between {len(group)} GPUs")
-            lines = explained.size_lines(kind, bytes_of(size), group, cluster, environment)
+            lines.append(f"{kind} of {size} between {len(group)} GPUs")
+            lines += explained.size_lines(kind, bytes_of(size), group, cluster, environment)
         else:
-            lines = explained.table_lines(kind, explained.size_ranges(kind, group, cluster, environment))
-        click.echo("\n".join(lines))
+            lines += explained.table_lines(kind, explained.size_ranges(kind, group, cluster, environment))
+    click.echo("\n".join(lines))
     if variables := list(explained.variable_lines({**cluster.nccl, **environment})):
         click.echo("\n".join(["variables", *variables]))
-
-
-def _check_other_file(output: str, file: str) -> None:
-    import os
-
-    from presim.errors import InputError
-
-    if os.path.exists(output) and os.path.exists(file) and os.path.samefile(output, file):
-        raise InputError(f"{output} is the network that is read, and would be overwritten; name another file")
 
 
 def _check_group(group: tuple[int, ...], world_size: int) -> None:

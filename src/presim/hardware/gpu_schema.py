@@ -138,7 +138,8 @@ class Gpu(Sourced, frozen=True, kw_only=True):
         """Fill in what an accelerator's file leaves to be derived.
 
         Raises:
-            ValueError: the vendor is a misspelt one of GPUs, or no matrix unit has a peak.
+            ValueError: the vendor is a misspelt one of GPUs, no matrix unit has a peak, a share is above 1, or
+                ports lack a rate.
         """
         if self.is_gpu:
             return
@@ -146,6 +147,11 @@ class Gpu(Sourced, frozen=True, kw_only=True):
             raise ValueError(f"vendor = {self.vendor!r}: did you mean {nearest_vendors[0]!r}")
         if not any(self.peak(kind) for kind in ("bf16", "fp16", "fp8", "int8", "fp32")):
             raise ValueError("no peak of matrix products is given, e.g. bf16_dense_TFLOPs")
+        for key, share in (("matrix_share", self.matrix_share), ("memory_share", self.memory_share)):
+            if share > 1:
+                raise ValueError(f"{key} is {share:g}, but nothing reaches more than its peak: a share is at most 1")
+        if bool(self.link_ports) != bool(self.link_port_bytes_per_s):
+            raise ValueError("link_ports and link_port_GBps need each other, and one of them is 0 or not given")
         derived: dict[str, Any] = {
             "architecture": self.vendor,
             "default_node": "accelerators-8",

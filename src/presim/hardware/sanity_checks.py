@@ -67,9 +67,6 @@ def find_impossible_figures(gpu: Gpu) -> list[str]:
 def _of_accelerator(gpu: Gpu) -> list[str]:
     """The same of an accelerator that is no GPU, which has no clock and bus to compare with."""
     problems = []
-    for key, share in (("matrix_share", gpu.matrix_share), ("memory_share", gpu.memory_share)):
-        if share > 1:
-            problems.append(f"{key} is {share:g}, but nothing reaches more than its peak; a share is at most 1.")
     ports = gpu.link_ports * gpu.link_port_bytes_per_s
     if ports and abs(gpu.nvlink_bytes_per_s / ports - 1) > BANDWIDTH_TOLERANCE:
         problems.append(

@@ -228,3 +228,14 @@ def test_traces_of_a_larger_job_than_the_file_describes_are_told_what_to_change(
         "file to the job's, or give traces of a job that fits it\n"
     )
     assert not out.exists()
+
+
+def test_a_log_is_not_overwritten_and_names_its_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)
+    before = log.read_bytes()
+    assert main.run(["fit", "--nccl-tests", str(log), "--out", str(log)]) == 2
+    assert capsys.readouterr().err.endswith("is read, and would be overwritten; name another file to write\n")
+    assert log.read_bytes() == before
+    assert main.run(["fit", "--nccl-tests", str(log), "--gpu", "mi300x", "--out", str(tmp_path / "out.toml")]) == 2
+    expected = "(h100-sxm), and --gpu is mi300x; leave --gpu out, or give logs of mi300x\n"
+    assert capsys.readouterr().err.endswith(expected)

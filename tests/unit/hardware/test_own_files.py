@@ -104,6 +104,14 @@ def test_overridden_figures_lose_the_source_of_the_base(tmp_path: Path) -> None:
             'name = "X"\nvendor = "acme"\nnominal_memory_GB = 8\nmemory_bandwidth_GBps = 100',
             "no peak of matrix products is given, e.g. bf16_dense_TFLOPs; correct the value",
         ),
+        (
+            'base = "gaudi3"\nmatrix_share = 1.5',
+            "matrix_share is 1.5, but nothing reaches more than its peak: a share is at",
+        ),
+        (
+            'base = "gaudi3"\nlink_port_GBps = 0',
+            "link_ports and link_port_GBps need each other, and one of them is 0 or",
+        ),
         ('base = "h100"\nsm_clock_MHz = 1980.00000001', "sm_clock_MHz = 1980.00000001 is not a whole number"),
         (
             'base = "h100"\n[[sources]]\ntext = "t"\nkeys = ["power"]',

@@ -141,6 +141,8 @@ BAD = [
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/fit_deepep", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
+    ("validation/fit_rccl", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
+    ("validation/fit_rccl", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'gpu'"),
     ("validation/gpu/fit_packed_weights", ("{tmp}/empty",), "{tmp}/empty: no serving.jsonl has products of 4-bit"),
     (
         "validation/request_times",

@@ -27,8 +27,8 @@ from presim.cost.collectives.statistical import (
     with_stragglers,
 )
 from presim.errors import InputError
-from presim.hardware import Cluster, choose_cluster
-from presim.system.files import read_text, write_file
+from presim.hardware import Cluster, catalogue, choose_cluster
+from presim.system.files import check_apart, read_text, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
@@ -77,6 +77,7 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "
 
 def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "", node: str = "") -> ClusterFit:
     """Fit to these logs and write the file atomically."""
+    check_apart(out, paths)
     fitted = fit_logs([log for path in paths for log in public_tables.logs(path)], gpu, fabric, node)
     write_file(out, fitted.text.encode())
     return fitted
@@ -89,6 +90,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         InputError: the file has no such model, the traces have no collective of the cluster, or the file cannot be
         written.
     """
+    check_apart(out, paths)
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
     collectives, rejected = profiler_traces.read(paths)
@@ -190,6 +192,7 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
     names = sorted({log.gpu for log in logs})
     if len(names) > 1:
         raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind separately")
+    _check_named_gpu(logs, gpu)
     cluster = choose_cluster(
         gpu=gpu or names[0], node=node or None, nodes=max(log.nodes for log in logs), fabric=fabric or None
     )
@@ -200,6 +203,21 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
                 "evenly; give logs with the same number of ranks on every node"
             )
     return cluster
+
+
+def _check_named_gpu(logs: Sequence[Log], gpu: str) -> None:
+    """Refuse a GPU of the catalogue other than the one that the logs name; a user's own description may be of it."""
+    if not gpu or gpu.endswith(".toml"):
+        return
+    for log in logs:
+        try:
+            logged_id = catalogue.gpu(log.gpu).id
+        except InputError:  # an unknown name, for which --gpu is there
+            continue
+        if log.gpu and logged_id != catalogue.gpu(gpu).id:
+            raise InputError(
+                f"{log.path} names {log.gpu} ({logged_id}), and --gpu is {gpu}; leave --gpu out, or give logs of {gpu}"
+            )
 
 
 def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import re
 import statistics
 from pathlib import Path
@@ -25,11 +26,14 @@ _PROGRAMS = {
 _PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv|gather|scatter)_perf"
 )
+# Bus bandwidth of n ranks over the bandwidth of the bytes, in nccl-tests: so often (n - 1) / n; 1 for other kinds.
+_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
 _NAMED = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv)", re.IGNORECASE)
 _DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)")
 _SHAPE = re.compile(r"^#\s+nThread \d+ nGpus (\d+) ")
 _LINE = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s+[a-z]\w*\s+\S")  # size, count, type, redop, …
 # Of MPI ("[1,0]<stdout>:"), Slurm ("0: "), torchrun ("[0]") and kubectl ("[pod/name/container] ").
+_RATIO_TOLERANCE, _FEWEST_GBPS = 0.1, 0.2
 _PREFIX = re.compile(r"^(?:\[[^\]]*\](?:<std(?:out|err)>)?:?|\s*\d+:)\s?")
 
 
@@ -70,9 +74,12 @@ def read(path: Path) -> Log:
         rows, rejected = list[tuple[int, float]](), {"a single rank moves no data": len(table_lines)}
     else:
         rows, rejected = _valid_rows(table_lines, time_column)
+    named_kind = _kind_by_name(path, lines)
+    if named_kind and ranks > 1:
+        _check_kind(path, named_kind, table_lines, time_column, ranks)
     return Log(
         path=path,
-        kind=_kind_by_name(path, lines)
+        kind=named_kind
         or (_kind_by_bandwidths(path, table_lines, time_column, ranks) if ranks > 1 else "a collective"),
         ranks=ranks,
         nodes=len({match[2] for match in devices}),
@@ -121,6 +128,26 @@ def _kind_by_name(path: Path, lines: list[str]) -> str:
     named = _NAMED.search(path.name)
     plain = named[1].lower().replace("_", "") if named else ""
     return next((kind for name, kind in _PROGRAMS.items() if name.replace("_", "") == plain), "")
+
+
+def _check_kind(path: Path, kind: str, table_lines: list[list[str]], time_column: int, ranks: int) -> None:
+    """Refuse a log whose bandwidth of the bus is another than its kind has, as of a file with a wrong name."""
+    expected = _ROUNDS[kind] * (ranks - 1) / ranks if kind in _ROUNDS else 1.0
+    ratios = [ratio for columns in table_lines if (ratio := _bus_ratio(columns, time_column)) and math.isfinite(ratio)]
+    if ratios and abs(statistics.median(ratios) / expected - 1) > _RATIO_TOLERANCE:
+        raise InputError(
+            f"{path}: the bus bandwidth is {statistics.median(ratios):.2f} of the bytes' bandwidth, and {kind} of "
+            f"{ranks} ranks has {expected:.2f}; name the file after its collective, and keep the lines of all its ranks"
+        )
+
+
+def _bus_ratio(columns: list[str], time_column: int) -> float:
+    """Bandwidth of the bus over that of the bytes; 0 where the digits of the log are too few to tell."""
+    try:
+        algorithm_GBps, bus_GBps = float(columns[time_column + 1]), float(columns[time_column + 2])
+    except (ValueError, IndexError):
+        return 0.0
+    return bus_GBps / algorithm_GBps if algorithm_GBps >= _FEWEST_GBPS else 0.0
 
 
 def _kind_by_bandwidths(path: Path, table_lines: list[list[str]], time_column: int, ranks: int) -> str:

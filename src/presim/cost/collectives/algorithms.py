@@ -70,7 +70,11 @@ def ring(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
     share = 1.0 if call.kind in _CHAINED else (ranks - 1) / ranks
     volume = rounds * share * call.size
     inside = rounds * (ranks - call.layout.nodes)
-    return _run(call, protocol, "ring", volume, volume, inside, rounds * (call.layout.nodes - 1))
+    run = _run(call, protocol, "ring", volume, volume, inside, rounds * (call.layout.nodes - 1))
+    if protocol != SIMPLE or call.layout.nodes == 1:
+        return run
+    entry_s = rounds * call.link.ring_entry_us * 1e-6
+    return dataclasses.replace(run, seconds=run.seconds + entry_s, latency=run.latency + entry_s)
 
 
 def tree(call: CollectiveCall, protocol: int) -> AlgorithmRun | None:
@@ -199,7 +203,7 @@ def _run(
     """
     link, fabric, layout = call.link, call.fabric, call.layout
     latency = (link.base_us[protocol] + link.step_us[protocol] * inside) * 1e-6
-    within = volume / _channels_Bps(call, protocol)
+    within = volume * (link.tree_passes if algorithm == "tree" else 1.0) / _channels_Bps(call, protocol)
     if layout.per_node > 1:
         reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
         within = max(within, volume / (_within_Bps(call) * reach))

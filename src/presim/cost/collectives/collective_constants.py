@@ -48,6 +48,8 @@ class LinkConstants(ConstantsOrigin, frozen=True, kw_only=True):
         1.0  # share of that with more than two ranks over PCIe, if the node lacks an exchange bandwidth
     )
     channel_GBps: tuple[PositiveGBps, PositiveGBps, PositiveGBps]  # bandwidth of one channel (a thread block)
+    tree_passes: PositiveRatio = 1.0  # bytes that channels move in a tree, over those of the buffer
+    ring_entry_us: Microseconds = 0.0  # each round of a ring between nodes with Simple, besides the fabric's latency
     multicast_us: Microseconds = 0.0  # NVLS (reduction in the switch); 0: not supported by the generation
     multicast_fill_us: Microseconds = 0.0  # more of it for large messages
     multicast_fill_MiB: Ratio = 8.0  # size that has half of that
@@ -127,7 +129,7 @@ def link_constants(generation: str, nvlink: bool, overrides: Mapping[str, Any] |
     """
     entries = table()["link"]
     name = generation if nvlink else "pcie"
-    nearest = {"turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
+    nearest = {"turing": "ampere", "ada": "ampere", "cdna3": "cdna4"}
     entry = entries.get(name) or entries[nearest.get(name, "hopper")]
     return _converted(entry, overrides, "link", LinkConstants)
 

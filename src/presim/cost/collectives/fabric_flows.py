@@ -28,6 +28,7 @@ from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.cost.resource_demand import demand
 from presim.hardware import Cluster
+from presim.hardware.network.unused_keys import unused_keys_note
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group
@@ -68,6 +69,8 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
             if isinstance(signature, Collective)
         ]
     )
+    if unused_note := unused_keys_note(cluster):
+        notes = (*notes, unused_note)
     return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), notes=notes, fabric=fabric)
 
 

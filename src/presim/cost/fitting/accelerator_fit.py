@@ -22,7 +22,7 @@ from presim.cost.bounds import datasheet_ns
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.hardware.codec import load_toml
-from presim.system.files import FormatError, check_writable, decode_csv, read_text, write_file
+from presim.system.files import FormatError, check_apart, check_writable, decode_csv, read_text, write_file
 from presim.trace.signatures import Elementwise, Gemm, Signature
 
 _OPERATORS = ("matmul", "copy")
@@ -59,6 +59,7 @@ def write_device(tables: Sequence[Path], device: str, out: Path) -> DeviceFit:
         InputError: the device is a GPU or no file of the user's own or the catalogue's, or the tables are too small.
     """
     check_writable(out)
+    check_apart(out, tables)
     gpu = catalogue.gpu(device)
     if gpu.is_gpu:
         raise InputError(

@@ -110,34 +110,38 @@ def read_description(table: Mapping[str, Any]) -> Description:
 
 
 # Fabrics in which a key has an effect. All other keys have one in each fabric.
-_TREES = ("fat-tree", "rail")
-_FABRICS_OF_KEYS: dict[str, tuple[str, ...]] = {
-    "levels": _TREES,
-    "leaf_nodes": (*_TREES, "dragonfly"),
-    "pod_leaves": (*_TREES, "dragonfly"),
-    "oversubscription": (*_TREES, "dragonfly"),
-    "core_oversubscription": _TREES,
-    "spines": _TREES,
+TREES = ("fat-tree", "rail")
+FABRICS_OF_KEYS: dict[str, tuple[str, ...]] = {
+    "levels": TREES,
+    "leaf_nodes": (*TREES, "dragonfly"),
+    "pod_leaves": (*TREES, "dragonfly"),
+    "oversubscription": (*TREES, "dragonfly"),
+    "core_oversubscription": TREES,
+    "spines": TREES,
     "dims": ("torus",),
     "relay": ("rail",),
 }
 _THREE_LEVELS = ("pod_leaves", "core_oversubscription")  # keys that trees of fewer levels do not use
+_TWO_LEVELS = ("leaf_nodes", "oversubscription")
 
 
 def _check_effect(table: Mapping[str, Any], description: Description) -> None:
     """Refuse keys that the fabric does not have."""
-    for name, fabrics in _FABRICS_OF_KEYS.items():
+    for name, fabrics in FABRICS_OF_KEYS.items():
         if name in table and description.fabric not in fabrics:
             raise InputError(
                 f"[network] {name} has no effect in a fabric {description.fabric!r} (only in {', '.join(fabrics)}); "
                 "leave it out, or change the fabric"
             )
-    for name in _THREE_LEVELS:
-        if name in table and description.fabric in _TREES and description.levels < 3:
-            raise InputError(
-                f"[network] {name} has no effect in a tree of {description.levels} levels; set levels = 3, or "
-                "leave it out"
-            )
+    if description.fabric not in TREES:
+        return
+    for names, levels in ((_THREE_LEVELS, 3), (_TWO_LEVELS, 2)):
+        for name in names:
+            if name in table and description.levels < levels:
+                raise InputError(
+                    f"[network] {name} has no effect in a tree of {description.levels} level"
+                    f"{'s' if description.levels > 1 else ''}; set levels = {levels}, or leave it out"
+                )
 
 
 def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
@@ -208,8 +212,20 @@ def _plan(cluster: Cluster, description: Description) -> TopologyPlan:
     )
 
 
+def _check_one_domain(plan: TopologyPlan) -> None:
+    """Refuse the sides of a torus of nodes where there is one node."""
+    dims = plan.description.dims
+    if math.prod(dims) != 1:
+        raise InputError(
+            f"[network] dims = {list(dims)} give {math.prod(dims)} nodes, but all {plan.per_node} GPUs of the cluster "
+            "are in one node or domain, whose own torus has equal sides; leave dims out"
+        )
+
+
 def build(plan: TopologyPlan) -> Topology:
     """Build nodes, the fabric between them, then extra links, factors and failures."""
+    if plan.nodes == 1:
+        _check_one_domain(plan)
     builder = Builder(plan.nodes * plan.per_node)
     for node in range(plan.nodes):
         add_node(builder, plan.of(node), node)

@@ -58,10 +58,15 @@ def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolutio
             None,
         )
     shared = simulate(topology, flows)
-    took = shared.end_s - start + latency
     longest = np.zeros(len(pairs))
-    np.maximum.at(longest, exchange_of_flow, took)
+    np.maximum.at(longest, exchange_of_flow, shared.end_s - start + latency)
     return ExchangeOutcome(tuple(longest.tolist()), flows, shared)
+
+
+def seconds_of_flows(topology: Topology, flows: Flows) -> float:
+    """Seconds of the longest of these flows, on the paths that they have: for other bandwidths of the same links."""
+    took_s = simulate(topology, flows).end_s - flows.start_s + _latency_s(topology, flows.paths)
+    return float(took_s.max(initial=0.0))
 
 
 def link_loads(topology: Topology, exchanges: Sequence[Exchange]) -> tuple[Floats, float]:

@@ -125,6 +125,7 @@ def nvidia_smi(text: str) -> Topology:
     rows = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in text.splitlines()]
     gpus = [row for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and len(row) > 1 and "X" in row]
     count = len(gpus)
+    _check_matrix(rows, gpus)
     builder = Builder(count)
     for gpu, row in enumerate(gpus):
         for other_gpu in range(gpu + 1, count):
@@ -140,6 +141,24 @@ def nvidia_smi(text: str) -> Topology:
                     f"{', '.join(_PCIE_PATHS)}; give the whole output of nvidia-smi topo -m"
                 )
     return builder.build(gpus_per_node=count)
+
+
+def _check_matrix(rows: list[list[str]], gpus: list[list[str]]) -> None:
+    """Refuse a matrix that lacks rows or columns of its GPUs, or is not the same both ways."""
+    heads = [sum(re.fullmatch(r"GPU\d+", word) is not None for word in row) for row in rows if row not in gpus]
+    columns = min((len(row) - 1 for row in gpus), default=0)
+    if max(heads, default=0) != len(gpus) or columns < len(gpus):
+        raise InputError(
+            f"the matrix has {max(heads, default=0)} GPUs in its head, {len(gpus)} rows and {columns} columns of GPUs; "
+            "give the whole output of nvidia-smi topo -m"
+        )
+    for gpu, other_gpu in itertools.combinations(range(len(gpus)), 2):
+        path, way_back = gpus[gpu][1 + other_gpu], gpus[other_gpu][1 + gpu]
+        if path != way_back:
+            raise InputError(
+                f"GPU{gpu} reaches GPU{other_gpu} by {path!r}, and is reached by {way_back!r}; give the output of "
+                "nvidia-smi topo -m as it is"
+            )
 
 
 def _sharing(row: list[str], count: int) -> int:

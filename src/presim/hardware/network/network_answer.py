@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from presim.hardware.network.exchange import Exchange, ExchangeOutcome, run
+from presim.hardware.network.exchange import ExchangeOutcome, seconds_of_flows
 from presim.hardware.network.topology import Topology
 
 _SHOWN = 8  # links in the table
-_MOST_FLOWS_TWICE = 200_000  # more are not simulated a second time
 _FULL = 0.999  # of the highest utilisation: links that limit
 
 
@@ -50,6 +49,7 @@ class NetworkAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     events: int | None = None
     busiest_links: list[BusyLink] | None = None
     relief: Relief | None = None
+    note: str = ""  # what of the file has no effect
     schema: str
 
 
@@ -95,11 +95,12 @@ def _busy_link(topology: Topology, outcome: ExchangeOutcome, link: int, utilisat
     )
 
 
-def with_relief(
-    content: NetworkAnswer, topology: Topology, outcome: ExchangeOutcome, exchanges: list[Exchange]
-) -> NetworkAnswer:
-    """The answer with what would help: the full links have twice their bandwidth, and those of the same kind."""
-    if outcome.shared is None or len(outcome.flows.bytes) > _MOST_FLOWS_TWICE:
+def with_relief(content: NetworkAnswer, topology: Topology, outcome: ExchangeOutcome) -> NetworkAnswer:
+    """The answer with what would help: the full links have twice their bandwidth, and those of the same kind.
+
+    Flows keep their paths, which do not depend on bandwidth.
+    """
+    if outcome.shared is None:
         return content
     utilisation = outcome.shared.utilisation(topology)
     full = np.flatnonzero(utilisation >= _FULL * utilisation.max(initial=0.0))
@@ -108,9 +109,9 @@ def with_relief(
     kinds = np.array([_kind_of_link(topology, link) for link in range(topology.links)])
     is_wider = np.isin(kinds, kinds[full])
     wider_Bps = np.where(is_wider, 2 * topology.bandwidth_Bps, topology.bandwidth_Bps)
-    wider = run(dataclasses.replace(topology, bandwidth_Bps=wider_Bps), exchanges)
+    wider_s = seconds_of_flows(dataclasses.replace(topology, bandwidth_Bps=wider_Bps), outcome.flows)
     names = ", ".join(sorted(set(kinds[full].tolist())))
-    return msgspec.structs.replace(content, relief=Relief(names, int(is_wider.sum()), max(wider.seconds)))
+    return msgspec.structs.replace(content, relief=Relief(names, int(is_wider.sum()), wider_s))
 
 
 def _kind_of_link(topology: Topology, link: int) -> str:
@@ -132,8 +133,10 @@ def encode(content: NetworkAnswer) -> str:
 def text(content: NetworkAnswer) -> str:
     """The answer in lines."""
     lines = [f"{content.gpus} GPUs, {content.vertices} vertices, {content.links} links, one way each"]
+    if content.note:
+        lines.append(content.note)
     if content.seconds is None:
-        return lines[0]
+        return "\n".join(lines)
     groups = (
         f"{content.groups} groups of {content.ranks} ranks at once" if content.groups > 1 else f"{content.ranks} ranks"
     )

@@ -10,6 +10,7 @@ from presim.hardware import choose_cluster
 from presim.hardware.network import foreign, link_lists, nccl_topology, topology_files
 from presim.hardware.network.build_topology import plan_of, topology_of
 from presim.hardware.network.topology import Topology
+from presim.hardware.network.unused_keys import unused_keys_note
 from presim.system.files import read_text, shortened
 from presim.units import quantities
 
@@ -31,10 +32,16 @@ def open_network(path: str | Path) -> Topology:
     try:
         return reader(text)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{file}: {error}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
+            f"{file}: {reason}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
             "with that tool's examples"
         ) from error
+
+
+def unused_note(path: str | Path) -> str:
+    """A sentence on what of a cluster's ``[network]`` has no effect; empty: nothing, or another tool's file."""
+    return unused_keys_note(choose_cluster(cluster=Path(path))) if Path(path).suffix == ".toml" else ""
 
 
 def exported(path: str | Path, form: str) -> str:
@@ -98,5 +105,7 @@ def ranks_of(text: str) -> tuple[int, ...]:
         if match is None:
             raise InputError(f"{shortened(part)!r} is not a list of ranks; write them like 0-63, 0-56:8 or 0,8,16")
         quantities.RANK.check(int(match[2] or match[1]), part)
+        if match[2] and int(match[2]) < int(match[1]):
+            raise InputError(f"{part.strip()} names no rank: its end is below its start; write {match[2]}-{match[1]}")
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
     return tuple(dict.fromkeys(ranks))

@@ -41,7 +41,7 @@ from presim.system.files.read import (
     version,
 )
 from presim.system.files.toml import decode_toml
-from presim.system.files.write import check_folder, check_writable, make_folder, packed, write_file
+from presim.system.files.write import check_apart, check_folder, check_writable, make_folder, packed, write_file
 from presim.system.files.xml import decode_xml
 from presim.system.files.yaml import decode_yaml
 
@@ -53,6 +53,7 @@ __all__ = [
     "MOST_TEXT_BYTES",
     "MOST_UNSIGNED",
     "FormatError",
+    "check_apart",
     "check_folder",
     "check_writable",
     "convert",

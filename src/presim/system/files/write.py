@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from presim.errors import InputError
@@ -74,6 +75,17 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     if not is_stream and not os.access(folder, os.W_OK):
         why = "there is no such directory" if not folder.is_dir() else "its directory is not writable"
         raise InputError(f"cannot write {target}: {why}; choose another path")
+
+
+def check_apart(output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise if an output file is one of the files that are read, which would then be lost.
+
+    Raises:
+        InputError: both names are of one file.
+    """
+    for source in inputs:
+        if os.path.isfile(output) and os.path.isfile(source) and os.path.samefile(output, source):
+            raise InputError(f"{shortened(Path(output))} is read, and would be overwritten; name another file to write")
 
 
 def make_folder(path: Path) -> None:

@@ -67,6 +67,16 @@ def test_a_name_may_say_what_the_log_does_not(tmp_path: Path) -> None:
         read(written(tmp_path, text.replace("sum", "none")))
 
 
+@pytest.mark.parametrize(("kind", "name"), [("all_reduce", "all_gather.log"), ("broadcast", "reduce_scatter.log")])
+def test_a_wrong_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    """The bandwidth of the bus tells an all-reduce from a gather, and a broadcast from a scatter."""
+    text = nccl_logs.text(CLUSTER, kind, 8, 1).replace(f"# Collective test starting: {kind}_perf\n", "")
+    with pytest.raises(
+        InputError, match=r"has 0\.88; name the file after its collective, and keep the lines of all its ranks$"
+    ):
+        read(written(tmp_path, text, name))
+
+
 def test_lines_that_cannot_be_are_counted_and_left_out(tmp_path: Path) -> None:
     text = nccl_logs.text(CLUSTER, "all_reduce", 8, 1)
     wrong = [
@@ -114,7 +124,7 @@ def test_lines_that_come_twice_count_once(tmp_path: Path) -> None:
     log = read(written(tmp_path, text + text))
     assert log.rows == read(written(tmp_path, text, "once.log")).rows
     assert log.rejected == {"a second line with the same figures": 28}
-    lines = [nccl_logs.line(1 << 30, us) for us in (4000.0, 4300.0, 4100.0)]
+    lines = [nccl_logs.line(1 << 30, us, 1.0) for us in (4000.0, 4300.0, 4100.0)]
     device = "#  Rank 0 Pid 1 on a device 0 [0x00] A100\n#  Rank 1 Pid 2 on a device 1 [0x00] A100\n"
     assert read(written(tmp_path, "\n".join([device, nccl_logs.HEADER, *lines]), "all_reduce.log")).rows == (
         (1 << 30, 4100.0),

@@ -27,16 +27,19 @@ def question_of(gpu: str, nodes: int, kind: str, size: int) -> CollectiveQuestio
     [
         ("mi300x", 1, "all_reduce", 128 * KIB, "ring", LL),
         ("mi325x", 1, "all_reduce", 8 * MIB, "ring", SIMPLE),  # no tree with Simple, no LL128 that is better than LL
-        ("mi300x", 2, "all_reduce", MIB, "tree", LL),  # the last size with LL
-        ("mi300x", 2, "all_reduce", MIB + 1, "tree", LL128),
-        ("mi300x", 2, "all_reduce", 9 * MIB, "tree", LL128),  # the last size with LL128 on two nodes
-        ("mi300x", 2, "all_reduce", 9 * MIB + 1, "tree", SIMPLE),
-        ("mi300x", 4, "all_reduce", 34 * MIB, "tree", LL128),  # 3.8 times as many bytes on more nodes
+        ("mi300x", 2, "all_reduce", 512 * KIB, "tree", LL),  # the last size with LL
+        ("mi300x", 2, "all_reduce", 512 * KIB + 1, "tree", LL128),
+        ("mi300x", 2, "all_reduce", 4_415_057, "tree", LL128),  # the last size with LL128 on two nodes
+        ("mi300x", 2, "all_reduce", 4_415_058, "tree", SIMPLE),
+        ("mi300x", 4, "all_reduce", 16 * MIB, "tree", LL128),  # 3.8 times as many bytes on more nodes
         ("mi300x", 2, "all_gather", 16 * 98_304, "ring", LL),
         ("mi300x", 2, "all_gather", 16 * 98_304 + 16, "ring", LL128),
         ("mi300x", 2, "reduce_scatter", 16 * 3_211_264 + 16, "ring", SIMPLE),
-        ("mi355x", 2, "all_reduce", 128 * KIB, "tree", LL128),
+        ("mi355x", 2, "all_reduce", 257 * KIB, "tree", LL128),
         ("mi350x", 2, "broadcast", 16 * 2_048, "ring", LL),
+        ("mi350x", 2, "all_reduce", 32 * MIB, "tree", LL128),  # this and the next two: ROCm/rocm-systems pull 9406
+        ("mi350x", 2, "all_reduce", 64 * MIB, "ring", LL128),
+        ("mi350x", 2, "all_reduce", 128 * MIB, "ring", SIMPLE),
     ],
 )
 def test_the_choice_is_that_of_the_chips_tables(
@@ -70,3 +73,11 @@ def test_more_bytes_never_take_less_time(gpu: str, nodes: int, kind: str) -> Non
     sizes = [round(64 * 1.3**power) for power in range(70)]
     prices = [Hierarchical().alone(Collective(kind, size, "float32", 0), group, cluster).duration_ns for size in sizes]
     assert prices == sorted(prices)
+
+
+@pytest.mark.parametrize(("MiB", "measured_us"), [(32, 493.9), (64, 808.8), (128, 1095.4)])
+def test_what_is_chosen_is_priced_as_measured(MiB: int, measured_us: float) -> None:
+    """Two nodes of MI350X (ROCm/rocm-systems pull 9406). With H100's constants LL128 would be 34 and 55 % faster."""
+    cluster, group = choose_cluster(gpu="mi350x", nodes=2), Group("g", tuple(range(16)), 16)
+    price = Hierarchical().alone(Collective("all_reduce", MiB * MIB, "float32", 0), group, cluster)
+    assert price.duration_ns == pytest.approx(measured_us * 1e3, rel=0.15)

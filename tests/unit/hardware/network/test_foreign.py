@@ -202,3 +202,23 @@ def test_a_treethat_is_too_large_is_refused(
     path.write_text(ASTRA.replace("[ 4, 2 ]", counts))
     with pytest.raises(InputError, match=says):
         open_network(path)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ("\tGPU0\tGPU1\nGPU0\t X \tSYS\n", "the matrix has 2 GPUs in its head, 1 rows and 2 columns of GPUs; give the"),
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \nGPU1\tSYS\t X \n",
+            "the matrix has 2 GPUs in its head, 2 rows and 1 columns of GPUs",
+        ),
+        ("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tXX\t X \n", "GPU0 reaches GPU1 by 'NV18', and is reached by 'XX'; give"),
+    ],
+)
+def test_a_torn_matrix_of_nvidia_smi_is_refused(matrix: str, message: str, tmp_path: Path) -> None:
+    """Before, missing rows were missing GPUs, and the lower half was not read."""
+    path = tmp_path / "topo.txt"
+    path.write_text(matrix)
+    with pytest.raises(InputError) as error:
+        open_network(path)
+    assert str(error.value).startswith(message)

@@ -155,3 +155,11 @@ def test_a_fabric_refuses_what_it_cannot_have(nodes: int, table: dict[str, Any],
 def test_a_leaf_has_as_many_links_upwards_as_its_ports_break_out_into() -> None:
     built = topology("h100-sxm", 2, routing="ecmp", leaf_nodes=1, spines=64)
     assert sum(name.startswith("spine") for name in built.names) == 64
+
+
+def test_sides_of_a_torus_of_nodes_are_refused_where_all_are_in_one_domain() -> None:
+    """Two hosts of four chips of one pod: before, sides were read and changed nothing."""
+    with pytest.raises(
+        InputError, match=r"^\[network\] dims = \[2, 2\] give 4 nodes, but all 8 GPUs of the cluster are"
+    ):
+        topology("tpu-v5p", 2, fabric="torus", dims=(2, 2))
