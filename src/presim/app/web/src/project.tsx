@@ -98,7 +98,8 @@ export function ProjectPage() {
           <Results rows={project.results} selected={selected} toggle={toggle} drop={drop} />
         ) : (
           <p class="empty">
-            No results yet. Ask a question above, or put files that <code>--json</code> of any verb wrote into{" "}
+            No results yet. Ask a question above, or drop files here that <code>--json</code> of any verb wrote, a
+            model's <code>config.json</code>, a profile or a saved job: they are copied into{" "}
             <code>{project.folder}</code>.
           </p>
         )}
@@ -134,6 +135,7 @@ function Results({
             <a href={`#/result/${encodeURIComponent(row.name)}`}>{row.name}</a>
             <p>{row.problem || row.summary.subject || row.kind}</p>
             <p class="dim">{[row.summary.cluster, row.date].filter(Boolean).join(" · ")}</p>
+            {row.command && <code class="dim command">{row.command}</code>}
             {row.summary.warning && <p class="warning">{row.summary.warning}</p>}
           </div>
           <dl class="brief">
