@@ -43,7 +43,7 @@ RESULTS = {  # name: words of its command
     "compose-2": "compose llama3-8b --gpu b200 --nodes 2 --gpus-per-node 8 --seq 4096",
     "serve-1": "serve llama3-8b --gpu h100-sxm --rate 4 --requests 60 --slo ttft:500",
     "search-1": "search llama3-8b --gpu h100-sxm --gpus-per-node 4 --seq 1024 --mbs 1 --tp 1 --sp false --pp 1 --vpp 1"
-    " --cp 1 --ep 1 --shard 0 --reshard true --recompute none --dp-style fsdp2,zero1 --jobs 1",
+    " --cp 1 --ep 1 --shard 0 --reshard true,false --recompute none --dp-style fsdp2,zero1 --jobs 1",
     "deploy-1": "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo tpot:50",
     "training-1": "training compose-1.json --tokens 1e12 --runs 3",
     "rl-1": "rl qwen3-8b --gpu h100-sxm --nodes 1 --prompts 8 --samples 4 --response 256",

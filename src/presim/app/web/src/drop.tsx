@@ -37,13 +37,17 @@ export function Dropped({ mayChange }: { mayChange: boolean }) {
     const drop = async (event: DragEvent) => {
       event.preventDefault();
       setOver(false);
-      const entries = [...(event.dataTransfer?.items ?? [])].map((item) => item.webkitGetAsEntry());
-      const names = entries.flatMap((entry) => (entry ? [entry.name] : []));
+      // Both before the first wait: afterwards the browser has forgotten what was dropped.
+      const items = [...(event.dataTransfer?.items ?? [])].map((item) => ({
+        entry: item.webkitGetAsEntry(),
+        file: item.getAsFile(),
+      }));
+      const names = items.flatMap(({ entry, file }) => entry?.name ?? file?.name ?? []);
       try {
-        for (const entry of entries)
-          for (const [name, file] of entry ? await filesOf(entry) : []) {
+        for (const { entry, file } of items)
+          for (const [name, content] of entry ? await filesOf(entry) : file ? [[file.name, file] as const] : []) {
             setText(`Copying ${name} …`);
-            await upload(name, file);
+            await upload(name, content);
           }
         setText(`In the project folder now: ${names.join(", ")}`);
         dispatchEvent(new CustomEvent(EVENT, { detail: names }));

@@ -93,7 +93,7 @@ export function Plans({
   }));
   const columns = [...knobs, ...FIGURES];
   const toggle = (rank: number) =>
-    setChosen(chosen.includes(rank) ? chosen.filter((other) => other !== rank) : [...chosen, rank]);
+    setChosen((before) => (before.includes(rank) ? before.filter((other) => other !== rank) : [...before, rank]));
   const save = () => {
     const all = [...varied.map((knob) => ({ name: knob, value: (trial: Trial) => trial.point[knob] })), ...EXPORTED];
     const lines = [all.map((column) => column.name), ...best.map((trial) => all.map((column) => column.value(trial)))];

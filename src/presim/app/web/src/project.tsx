@@ -23,10 +23,10 @@ export function ProjectPage() {
   const reload = async () => setProject(await getProject());
   if (!project) return <Problem text={error} />;
   const toggle = (name: string) =>
-    setSelected(selected.includes(name) ? selected.filter((other) => other !== name) : [...selected, name]);
+    setSelected((before) => (before.includes(name) ? before.filter((other) => other !== name) : [...before, name]));
   const drop = async (name: string) => {
     await remove(name);
-    setSelected(selected.filter((other) => other !== name));
+    setSelected((before) => before.filter((other) => other !== name));
     await reload();
   };
   return (
