@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -38,10 +39,10 @@ def picture_of(values: Values, folder: Path) -> ClusterPicture:
 
 def _cluster(texts: dict[str, str], folder: Path) -> Cluster:
     """The cluster; without numbers of nodes, a whole node of the GPU's usual type, of which engines use a part."""
-    parts = {name: _located(texts[name], folder) for name in _PARTS if texts.get(name)}
-    counts = {name: int(texts[name]) for name in _COUNTS if name in texts}
+    parts: dict[str, Any] = {name: _located(texts[name], folder) for name in _PARTS if texts.get(name)}
+    counts: dict[str, Any] = {name: int(texts[name]) for name in _COUNTS if name in texts}
     file = folder / texts["cluster"] if texts.get("cluster") else None
-    described = choose_cluster(**parts, **counts, cluster=file)  # type: ignore[arg-type]  # texts, then numbers
+    described = choose_cluster(**parts, **counts, cluster=file)
     return described if counts or file else choose_cluster(**parts, nodes=1, gpus_per_node=described.node.gpus)
 
 

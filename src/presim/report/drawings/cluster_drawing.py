@@ -68,15 +68,15 @@ def _node(cluster: Cluster, node: int, x: float, y: float, width: float, height:
     gpus = min(cluster.gpus_per_node, _MOST_GPUS)
     columns = _columns(gpus)
     pitch = min(_PITCH, (width - 2 * _MARGIN) / columns)
-    left = x + (width - columns * pitch) / 2
+    first_x = x + (width - columns * pitch) / 2
     squares = [
         Markup('<rect class="gpu" x="{:.1f}" y="{:.1f}" width="{w:.1f}" height="{w:.1f}" rx="2"/>').format(
-            left + index % columns * pitch + 2, y + _MARGIN + index // columns * _PITCH, w=pitch - 4
+            first_x + index % columns * pitch + 2, y + _MARGIN + index // columns * _PITCH, w=pitch - 4
         )
         for index in range(gpus)
     ]
-    more = f" of {cluster.gpus_per_node}" if gpus < cluster.gpus_per_node else ""
-    lines = (f"node {node}", f"{gpus}{more} x {gpu.id}", (group or cluster).node.interconnect)
+    of_all = f" of {cluster.gpus_per_node}" if gpus < cluster.gpus_per_node else ""
+    lines = (f"node {node}", f"{gpus}{of_all} x {gpu.id}", (group or cluster).node.interconnect)
     texts = [
         Markup('<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>').format(
             x + width / 2, y + height - 3 * _TEXT + 14 + _TEXT * line, text
