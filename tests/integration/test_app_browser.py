@@ -5,6 +5,8 @@ axe-core is a development package of the page: `make app` installs it, and its t
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import shlex
 import shutil
@@ -41,7 +43,7 @@ RESULTS = {  # name: words of its command
     "compose-2": "compose llama3-8b --gpu b200 --nodes 2 --gpus-per-node 8 --seq 4096",
     "serve-1": "serve llama3-8b --gpu h100-sxm --rate 4 --requests 60 --slo ttft:500",
     "search-1": "search llama3-8b --gpu h100-sxm --gpus-per-node 4 --seq 1024 --mbs 1 --tp 1 --sp false --pp 1 --vpp 1"
-    " --cp 1 --ep 1 --shard 0 --reshard true --recompute none --dp-style fsdp2,zero1 --jobs 1",
+    " --cp 1 --ep 1 --shard 0 --reshard true,false --recompute none --dp-style fsdp2,zero1 --jobs 1",
     "deploy-1": "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo tpot:50",
     "training-1": "training compose-1.json --tokens 1e12 --runs 3",
     "rl-1": "rl qwen3-8b --gpu h100-sxm --nodes 1 --prompts 8 --samples 4 --response 256",
@@ -185,6 +187,26 @@ def test_a_comparison_has_the_difference_of_the_files(address: str, browser: Bro
     browser.open(f"{address}compare/compose-1,compose-2", "light", ready("compare"))
     text = browser.value("document.querySelector('tr[data-figure=step] .difference').textContent")
     assert text == f"\u2212{(1 - second / first) * 100:.0f} % better"
+
+
+def test_a_waterfall_leads_from_one_step_time_to_the_other(address: str, browser: Browser, folder: Path) -> None:
+    """The bars between the totals begin where the one before ends."""
+    first, second = (json.read(folder / f"compose-{number}.json").step_time_s for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    browser.resize(1280)
+    browser.open(f"{address}compare/compose-1,compose-2", "light", ready("compare"))
+    texts = browser.value("[...document.querySelectorAll('.waterfall .number')].map(figure => figure.textContent)")
+    assert (texts[0], texts[-1]) == (seconds(first), seconds(second))
+    drawn = "[bar.className, parseFloat(bar.style.left), parseFloat(bar.style.width)]"
+    bars = browser.value(f"[...document.querySelectorAll('.waterfall .track > span')].map(bar => {drawn})")
+    end = bars[0][2]
+    for kind, left, width in bars[1:-1]:
+        assert (left if kind == "longer" else left + width) == pytest.approx(end, abs=0.01)
+        end = left + width if kind == "longer" else left
+    assert end == pytest.approx(bars[-1][2], abs=0.01)
+    browser.value("[...document.querySelectorAll('th a')].find(link => link.textContent === 'as the base').click()")
+    browser.wait("location.hash.endsWith('compose-2,compose-1')")
 
 
 def test_from_an_empty_project_to_a_result_and_its_command(
@@ -344,6 +366,42 @@ def test_a_plan_of_a_search_opens_as_a_question(address: str, browser: Browser) 
     assert command.startswith("presim compose llama3-8b --gpu h100-sxm --gpus-per-node 4 --seq 1024 --mbs ")
     browser.value("document.querySelector('button[type=submit]').click()")
     browser.wait(ready("summary"))
+
+
+def test_plans_of_a_search_are_chosen_compared_and_exported(address: str, browser: Browser, folder: Path) -> None:
+    """The file has a row for each plan, with the figures of the result."""
+    answer = decode_json((folder / "search-1.json").read_bytes())
+    step_s = {trial["number"]: trial["figures"]["step_time_s"] for trial in answer["trials"] if trial["figures"]}
+    browser.resize(1280)
+    browser.open(f"{address}result/search-1", "light", ready("search"))
+    browser.value("[...document.querySelectorAll('td input')].slice(0, 2).forEach(box => box.click())")
+    browser.wait("!!document.querySelector('[data-chosen=\"2\"]')")
+    assert layout.faults(browser) == []
+    head = browser.value("[...document.querySelectorAll('[data-chosen] th')].map(cell => cell.textContent)")
+    assert head == ["plan 1", "plan 2"]
+    browser.value(
+        "window.saved = ''; URL.createObjectURL = blob => (blob.text().then(text => { window.saved = text; }), '#')"
+    )
+    browser.value("[...document.querySelectorAll('button')].find(key => key.textContent.includes('CSV')).click()")
+    browser.wait("window.saved !== ''")
+    rows = list(csv.DictReader(io.StringIO(browser.value("window.saved"))))
+    assert [float(row["step_time_s"]) for row in rows] == [step_s[number] for number in answer["best"]]
+
+
+def test_a_dropped_config_is_named_by_the_form(empty: str, browser: Browser, tmp_path: Path) -> None:
+    """It is copied into the folder first."""
+    browser.resize(1280)
+    browser.open(f"{empty}ask/compose", "light", ready("ask"))
+    browser.value(
+        """(() => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File(['{"model_type": "llama"}'], "mine.json"));
+          dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, cancelable: true }));
+        })()"""
+    )
+    browser.wait("document.getElementById('field-model').value === 'mine.json'")
+    assert (tmp_path / "mine.json").read_text() == '{"model_type": "llama"}'
+    assert layout.faults(browser) == []
 
 
 # Each question: what stands in the folder before (words of the command line), and the fields that are set.

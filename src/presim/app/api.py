@@ -65,7 +65,7 @@ ADDRESSES = (
     Address("DELETE", "/results/{name}", "remove", "Delete a result, its command and its log.", Done),
     Address("GET", "/results/{name}/page", "page", "A result as an HTML page.", str, media_type="text/html"),
     Address("GET", "/results/{name}/panes/{pane}", "pane", "Data of a pane of a result."),
-    Address("PUT", "/files/{name}", "upload", "Put a file into the folder.", Done, "file"),
+    Address("PUT", "/files/{name}", "upload", "Put a file into the folder, or below one of it.", Done, "file"),
 )
 
 

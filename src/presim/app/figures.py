@@ -164,7 +164,10 @@ def _of_search(answer: Answer) -> Summary:
     knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]
     plan = ", ".join(f"{name.replace('_', ' ')} {format_value(trial.point[name])}" for name in knobs)
     return Summary(
-        f"{answer.subject}: {plan}" if plan else answer.subject, best.gpu, f"{best.gpus:,} x {best.gpu}", figures
+        f"{answer.subject}; best plan: {plan}" if plan else answer.subject,
+        best.gpu,
+        f"{best.gpus:,} x {best.gpu}",
+        figures,
     )
 
 

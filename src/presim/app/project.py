@@ -14,10 +14,10 @@ from pathlib import Path
 
 import presim
 from presim.app import words
-from presim.app.questions import QUESTIONS
+from presim.app.questions import QUESTIONS, SCRIPT_QUESTION
 from presim.cli.declared import values_of
 from presim.errors import InputError
-from presim.system.files import read_text, write_file
+from presim.system.files import FormatError, decode_json, read_text, write_file
 
 MOST_LETTERS = 80  # of a name
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
@@ -108,11 +108,20 @@ class Project:
             self.path(name, suffix).unlink(missing_ok=True)
 
 
+def is_model_config(path: Path) -> bool:
+    """Whether a file is a model's config as Hugging Face writes it."""
+    try:
+        content = decode_json(path.read_bytes())
+    except (OSError, FormatError):
+        return False
+    return isinstance(content, dict) and not {"model_type", "architectures"}.isdisjoint(content)
+
+
 def _read_command(command: str) -> tuple[str, dict[str, str | bool]]:
     """The question of a command and its values; empty where it is none of the app's."""
     try:
         _, verb, *parts = shlex.split(command)
-        if verb not in {question.name for question in QUESTIONS}:
+        if verb not in {question.name for question in (*QUESTIONS, SCRIPT_QUESTION)}:
             return "", {}
         return verb, values_of(verb, parts)
     except (ValueError, InputError):

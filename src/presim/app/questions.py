@@ -206,6 +206,25 @@ QUESTIONS = (
     ),
 )
 
+# Only of an app that was started with --allow-scripts.
+SCRIPT_QUESTION = FormQuestion(
+    "run",
+    "Capture a script",
+    "A training script or launch command of yours, run on emulated GPUs: step time, memory and bottlenecks.",
+    (
+        ("Script", ("script", "args")),
+        ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+        ("Capture", ("steps", "limit", "save", "values")),
+    ),
+    (("gpu", "h100-sxm"), ("nodes", "1"), ("gpus_per_node", "8")),
+    omitted=(*_OUTPUT_FILES, "profile_missing", "rank"),
+    needs=("gpu",),
+    hints=(
+        ("script", "Script: a file of the folder, or a launcher such as torchrun."),
+        ("args", "Arguments: what follows the script, or the launcher's options and the script."),
+    ),
+)
+
 
 def question(name: str) -> FormQuestion:
     """A question by name.
@@ -213,7 +232,7 @@ def question(name: str) -> FormQuestion:
     Raises:
         InputError: there is none.
     """
-    for candidate in QUESTIONS:
+    for candidate in (*QUESTIONS, SCRIPT_QUESTION):
         if candidate.name == name:
             return candidate
     raise InputError(f"no question {name[:40]!r}; there are {', '.join(candidate.name for candidate in QUESTIONS)}")

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from presim.app import words
 from presim.app.answers import Done, Overview, Refusal
-from presim.app.api import ADDRESSES, openapi
+from presim.app.api import ADDRESSES, Address, openapi
 from presim.app.bundle import FOREVER, index_page
 from presim.app.events import changes
 from presim.app.guard import Guard, Tokens
@@ -71,7 +71,7 @@ class _Answers:
 
     async def check(self, request: Request) -> Response:
         question, values = request.path_params["question"], _values(await request.body())
-        return _json(await run_in_threadpool(words.check, question, values))
+        return _json(await run_in_threadpool(words.check, question, values, self._state.project.folder))
 
     async def start(self, request: Request) -> Response:
         question, values = request.path_params["question"], _values(await request.body())
@@ -79,6 +79,7 @@ class _Answers:
 
     async def change(self, request: Request) -> Response:
         question, values = request.path_params["question"], _values(await request.body())
+        self._state.check_allowed(question)
         what_if = self._state.what_if_ahead if "ahead" in request.query_params else self._state.what_if
         return _json(await run_in_threadpool(what_if.ask, question, values))
 
@@ -124,7 +125,7 @@ def application(state: AppState, token: str, hosts: Sequence[str] = HOSTS) -> St
     tokens = Tokens(token)
     answers = _Answers(state, tokens)
     routes = [
-        Route(f"/api{address.path}", getattr(answers, address.answer), methods=[address.method])
+        Route(f"/api{_route(address)}", getattr(answers, address.answer), methods=[address.method])
         for address in ADDRESSES
     ]
     return Starlette(
@@ -143,6 +144,11 @@ def application(state: AppState, token: str, hosts: Sequence[str] = HOSTS) -> St
         ],
         exception_handlers={InputError: _input_error, OSError: _system_error, HTTPException: _http_error},
     )
+
+
+def _route(address: Address) -> str:
+    """The path as starlette matches it; an uploaded file may be in a folder."""
+    return address.path.replace("{name}", "{name:path}") if address.body == "file" else address.path
 
 
 class _Static(StaticFiles):

@@ -18,8 +18,8 @@ from presim.app.figures import Summary, summary_of
 from presim.app.forms import Form, form_of
 from presim.app.jobs import Jobs, ProjectJob
 from presim.app.panes import panes_of
-from presim.app.project import MOST_LETTERS, Project
-from presim.app.questions import QUESTIONS, question
+from presim.app.project import MOST_LETTERS, Project, is_model_config
+from presim.app.questions import QUESTIONS, SCRIPT_QUESTION, FormQuestion, question
 from presim.app.timelines import Timelines, has_timelines
 from presim.app.view.opened import Pane
 from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
@@ -27,21 +27,23 @@ from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.evaluation.figures import step_figures
 from presim.report import comparison, html
-from presim.report.blocks import Block, blocks
+from presim.report.blocks import Block, WaterfallBlock, blocks
 from presim.studies.saved_jobs import compare_jobs
 from presim.studies.saved_results.read_result import SavedResult, read
 from presim.studies.saved_results.show_result import page
 from presim.system import command_line
-from presim.system.files import write_file
+from presim.system.files import make_folder, write_file
 
+_MOST_PARTS = 3  # of the name of an uploaded file
 _NICENESS = 10  # of the process that predicts what nobody has asked for yet
 
 
 class AppState:
     """The state of an app: nothing but its folder and the processes that it has started."""
 
-    def __init__(self, folder: Path) -> None:
-        self.project = Project(folder)
+    def __init__(self, folder: Path, *, allows_scripts: bool = False) -> None:
+        """``allows_scripts``: whether the page may start scripts of the user's own."""
+        self.project, self._allows_scripts = Project(folder), allows_scripts
         self.jobs = Jobs(self.project)
         self.what_if, self.what_if_ahead = WhatIf(folder), WhatIf(folder, niceness=_NICENESS)
         self.timelines = Timelines(self.project)
@@ -55,15 +57,16 @@ class AppState:
 
     def overview(self, *, may_change: bool = True) -> Overview:
         """The folder, the questions, the jobs of this session and the results, newest first."""
+        rows = [row for name in self._names() if not self._is_config(row := self.row(name))]
         return Overview(
             str(self.project.folder),
             presim.__version__,
             self.jobs.most_running,
             may_change,
-            [QuestionLine(entry.name, entry.title, entry.summary) for entry in QUESTIONS],
+            [QuestionLine(entry.name, entry.title, entry.summary) for entry in self._questions()],
             [self._job(job) for job in reversed(self.jobs.all()) if job.state != "done"],
             self.timelines.names(),
-            [*(self.row(name) for name in self._names()), *map(_unnamed, self.project.odd_names())],
+            [*rows, *map(_unnamed, self.project.odd_names())],
         )
 
     def form(self, name: str) -> Form:
@@ -72,11 +75,15 @@ class AppState:
         Raises:
             InputError: there is no such question.
         """
+        self.check_allowed(name)
         form, folder = form_of(name), self.project.folder
+        rows = [self.row(name) for name in self._names()]
         suggestions = {
             **form.suggestions,
-            "job": [f"{row.name}.json" for row in map(self.row, self._names()) if row.kind == "run"],
+            "model": [*(f"{row.name}.json" for row in rows if self._is_config(row)), *form.suggestions["model"]],
+            "job": [f"{row.name}.json" for row in rows if row.kind == "run"],
             "directory": self.timelines.names(),
+            "script": sorted(path.name for path in folder.glob("*.py")),
             "files": sorted(path.name for pattern in ("*.json", "*.json.gz") for path in folder.glob(pattern)),
         }
         return msgspec.structs.replace(form, suggestions=suggestions)
@@ -86,7 +93,12 @@ class AppState:
         about = ("", "", "", "")
         try:
             origin = self.project.origin(name)
-            about = (origin.question, origin.command, origin.version, origin.date)
+            about = (
+                origin.question if self._is_allowed(origin.question) else "",
+                origin.command,
+                origin.version,
+                origin.date,
+            )
             kind, summary = self._summary(name)
         except InputError as error:
             return ProjectRow(name, "", *about, Summary("", "", "", []), str(error))
@@ -98,6 +110,7 @@ class AppState:
         Raises:
             RefusedError: the command line refuses them.
         """
+        self.check_allowed(question_name)
         if errors := words.errors(question_name, values):
             raise RefusedError(errors)
         with self._naming:  # two questions at a time have two names
@@ -163,7 +176,13 @@ class AppState:
         compared = compare_jobs([self.project.path(name) for name in steps])
         results = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.results, steps)]
         changes = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.differences, steps[1:])]
-        return blocks(comparison.render(msgspec.structs.replace(compared, results=results, differences=changes)))
+        falls = [
+            WaterfallBlock(f"{steps[0]} → {entry.label}", bars)
+            for entry in changes
+            if (bars := comparison.waterfall(results[0], entry))
+        ]
+        relabelled = msgspec.structs.replace(compared, results=results, differences=changes)
+        return [*falls, *blocks(comparison.render(relabelled))]
 
     def page(self, name: str) -> str:
         """A result as a self-contained HTML page; of a composed one with pipeline, network and roofline."""
@@ -180,15 +199,43 @@ class AppState:
         self.project.remove(name)
 
     def upload(self, name: str, content: bytes) -> None:
-        """Put a file into the folder.
+        """Put a file into the folder; ``name``: with the folder of a saved job or profile before it, if it is in one.
 
         Raises:
             InputError: the name is not that of a file here, or is taken.
         """
-        target = self.project.folder / self.project.checked_name(name)
+        parts = [self.project.checked_name(part) for part in name.split("/")]
+        if len(parts) > _MOST_PARTS:
+            raise InputError(f"{name[:80]!r} is {len(parts) - 1} folders deep, and at most {_MOST_PARTS - 1} are taken")
+        target = self.project.folder.joinpath(*parts)
+        if not target.parent.resolve().is_relative_to(self.project.folder.resolve()):
+            raise InputError(f"{name[:80]} leads out of the folder")
         if target.exists():
             raise InputError(f"{name} is in the folder already: rename yours, or use that one")
+        make_folder(target.parent)
         write_file(target, content)
+
+    def _is_config(self, row: ProjectRow) -> bool:
+        """Whether a file that is no result is a model's config, which a question names as its model."""
+        return bool(row.problem) and is_model_config(self.project.path(row.name))
+
+    def _questions(self) -> tuple[FormQuestion, ...]:
+        return (*QUESTIONS, SCRIPT_QUESTION) if self._allows_scripts else QUESTIONS
+
+    def _is_allowed(self, question_name: str) -> bool:
+        return self._allows_scripts or question_name != SCRIPT_QUESTION.name
+
+    def check_allowed(self, question_name: str) -> None:
+        """Raise where a question is one that this app does not answer.
+
+        Raises:
+            InputError: it starts a script, and that was not allowed.
+        """
+        if not self._is_allowed(question_name):
+            raise InputError(
+                "scripts are captured from the command line only (`presim run`), unless the app was started with "
+                "`presim app --allow-scripts`"
+            )
 
     def _names(self) -> list[str]:
         """Names of results that no job is writing, newest first."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+from pathlib import Path
 
 import msgspec
 
+from presim.app.cluster_picture import ClusterPicture, picture_of
 from presim.app.forms import form_of
-from presim.app.questions import question
+from presim.app.questions import SCRIPT_QUESTION, question
 from presim.cli.declared import Declaration, Values, declarations, errors_of, python_keyword, split, words_of
 
 
@@ -18,22 +20,27 @@ class Checked(msgspec.Struct, frozen=True):
     command: str
     python: str
     errors: dict[str, str]  # by option
+    cluster: ClusterPicture
 
 
-def check(name: str, values: Values) -> Checked:
-    """The command, the Python call and the errors of the values of a question's form.
+def check(name: str, values: Values, folder: Path) -> Checked:
+    """The command, the Python call, the errors and the cluster of the values of a question's form.
+
+    ``folder``: of the files that they name.
 
     Raises:
         InputError: there is no such question.
     """
-    return Checked(command(words(name, values)), python_call(name, values), errors(name, values))
+    return Checked(
+        command(words(name, values)), python_call(name, values), errors(name, values), picture_of(values, folder)
+    )
 
 
 def words(name: str, values: Values, result: str = "") -> list[str]:
     """The words after ``presim``; ``result``: name of the file for --json."""
     subject = question(name)
     allowed = {field: value for field, value in values.items() if field not in subject.omitted}
-    return [name, *words_of(name, allowed), *(["--json", result] if result else [])]
+    return [name, *words_of(name, allowed, ["--json", result] if result else [])]
 
 
 def errors(name: str, values: Values) -> dict[str, str]:
@@ -44,7 +51,19 @@ def errors(name: str, values: Values) -> dict[str, str]:
         for field in group.fields
         if field.is_required and not str(values.get(field.name, "")).strip()
     }
-    return {**needed, **errors_of(name, values)}
+    return {**needed, **_commands(name, values), **errors_of(name, values)}
+
+
+def _commands(name: str, values: Values) -> dict[str, str]:
+    """Says so where arguments could be read as a command of the user's own, which `search` would run."""
+    if name == SCRIPT_QUESTION.name:
+        return {}
+    arguments = {field.name: str(values.get(field.name, "")) for field in declarations(name) if not field.flag}
+    return {
+        argument: f"{text[:80]}: a command is started from the command line only"
+        for argument, text in arguments.items()
+        if any(word.startswith("-") for word in split(text))
+    }
 
 
 def command(parts: list[str]) -> str:

@@ -25,8 +25,15 @@ from presim.units import quantities
     type=click.Path(path_type=Path),
     help="File with the login token, of at least 16 letters and digits. Default: a new one each time.",
 )
+@click.option(
+    "--allow-scripts",
+    is_flag=True,
+    help="Let the page start scripts of the folder, which may do all that you may. Not with --host.",
+)
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
-def command(folder: str, port: int, host: str | None, token_file: Path | None, opens: bool) -> None:
+def command(
+    folder: str, port: int, host: str | None, token_file: Path | None, allow_scripts: bool, opens: bool
+) -> None:
     """Ask, watch, change and compare predictions in the browser.
 
     Results are files in FOLDER (default: this one), each as --json of a verb writes it, beside its command as a script
@@ -49,10 +56,16 @@ def command(folder: str, port: int, host: str | None, token_file: Path | None, o
     from presim.app.state import AppState
     from presim.system.files import make_folder
 
+    if allow_scripts and host:
+        from presim.errors import InputError
+
+        raise InputError(
+            f"--allow-scripts with --host {host} would let all who have the address run programs as you: leave one out"
+        )
     project = Path(folder).resolve()
     make_folder(project)
     token = read_token(host, token_file)
-    state = AppState(project)
+    state = AppState(project, allows_scripts=allow_scripts)
     with listening_socket(port, "--port", host or HOSTS[1]) as listening:
         page = f"http://{allowed_hosts(host)[-1] if host else HOSTS[1]}:{listening.getsockname()[1]}/"
         address = f"{page}?token={token}"

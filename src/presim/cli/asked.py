@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from presim.cli.declared import Declaration, command_of, declarations, python_keyword, several_words
+from presim.cli.declared import Declaration, command_of, declarations, in_order, python_keyword, several_words
 from presim.cli.main import cli
 from presim.errors import InputError
 from presim.studies.saved_results.read_result import read
@@ -31,7 +31,7 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
     with temporary_folder("asked") as folder:
         path = Path(folder, "result.json")
         asking = _asking(verb, path)
-        words = [verb, *arguments, *_words(verb, options), *asking]
+        words = [verb, *in_order(verb, arguments, [*_words(verb, options), *asking])]
         printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         try:
             with contextlib.redirect_stdout(printed):

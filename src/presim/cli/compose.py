@@ -73,7 +73,7 @@ _DTYPE = "bfloat16"  # of composed graphs
 )
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
-@click.option("--save", metavar="DIR", help="Save the composed trace for `presim simulate`.")
+@click.option("--save", "--out", metavar="DIR", help="Save the composed trace for `presim simulate`.")
 @engine_options
 @output_options
 def command(

@@ -56,8 +56,8 @@ def declarations(verb: str) -> list[Declaration]:
     return [_declaration(parameter) for parameter in _parameters(verb)]
 
 
-def words_of(verb: str, values: Values) -> list[str]:
-    """The words after ``presim VERB`` that give a verb these values; empty values are left out."""
+def words_of(verb: str, values: Values, more_options: Sequence[str] = ()) -> list[str]:
+    """The words after ``presim VERB`` that give a verb these values and more options; empty values are left out."""
     options: list[str] = []
     arguments: list[str] = []
     for declared in declarations(verb):
@@ -70,8 +70,19 @@ def words_of(verb: str, values: Values) -> list[str]:
             parts = split(str(value)) if declared.is_multiple else [str(value).strip()]
             options += _options(declared, parts) if declared.flag else []
             arguments += [] if declared.flag else parts
-    separator = ["--"] if any(word.startswith("-") for word in arguments) else []
-    return [*arguments, *options] if not separator else [*options, *separator, *arguments]
+    return in_order(verb, arguments, [*options, *more_options])
+
+
+def in_order(verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+    """The words of a verb: arguments, then options; the other way round where an argument could be read as an option.
+
+    What follows the script of `presim run` is the script's own.
+    """
+    if arguments and not command_of(verb).context_settings.get("allow_interspersed_args", True):
+        return [*options, *(["--"] if arguments[0].startswith("-") else []), *arguments]
+    if any(word.startswith("-") for word in arguments):
+        return [*options, "--", *arguments]
+    return [*arguments, *options]
 
 
 def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
@@ -81,7 +92,7 @@ def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
         InputError: the words are not those of the verb.
     """
     command = command_of(verb)
-    context = click.Context(command, info_name=verb)
+    context = _context(command, verb)
     try:
         parsed, _, _ = command.make_parser(context).parse_args(list(words))
     except click.UsageError as error:
@@ -110,7 +121,7 @@ def errors_of(verb: str, values: Values) -> dict[str, str]:
     except InputError as error:  # an option of several words has another number of them
         return {option_of(verb, str(error), values): str(error)}
     errors: dict[str, str] = {}
-    context = click.Context(command, info_name=verb)
+    context = _context(command, verb)
     parsed, _, _ = command.make_parser(context).parse_args(list(words))
     for parameter in _parameters(verb):
         try:
@@ -163,6 +174,10 @@ def python_keyword(flag: str) -> str:
     """
     word = flag.lstrip("-").replace("-", "_")
     return f"{word}_" if keyword.iskeyword(word) else word
+
+
+def _context(command: click.Command, verb: str) -> click.Context:
+    return click.Context(command, info_name=verb, **command.context_settings)
 
 
 def _parameters(verb: str) -> list[click.Parameter]:

@@ -69,7 +69,7 @@ HEADINGS = {  # heading -> flags, in the order of the help
     "Output": (
         "--json --html --csv --perfetto --memory-snapshot --chakra --kineto --write --out --plot --toml --markdown "
         "--junit --keep --detailed --detail --save-workload --listen --speed --port --host "
-        "--token-file --open --deep --prepare --export --quiet"
+        "--token-file --allow-scripts --open --deep --prepare --export --quiet"
     ),
 }
 _OF_VERB = {  # where a flag means something else

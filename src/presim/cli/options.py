@@ -145,11 +145,13 @@ def output_options(function: _Function) -> _Function:
         (
             json_option,
             html_option,
-            named("--perfetto", help="Write the timeline for ui.perfetto.dev."),
+            named("--perfetto", help="Write the timeline for ui.perfetto.dev, in Perfetto's protobuf format."),
             named("--memory-snapshot", help="Write the allocation history for pytorch.org/memory_viz."),
             click.option("--chakra", metavar="DIR", help="Write Chakra execution traces for ASTRA-sim."),
             click.option(
-                "--kineto", metavar="DIR", help="Write a Chrome trace of each rank, as PyTorch's profiler does."
+                "--kineto",
+                metavar="DIR",
+                help="Write a Chrome trace of each simulated rank, as PyTorch's profiler does.",
             ),
             click.option(
                 "--tokens",
@@ -253,27 +255,18 @@ class Outputs:
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))
 
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:
-        from presim.engine.ops import host_ns
         from presim.report import chakra
-        from presim.trace.representatives import Representatives
-        from presim.verbs.every_rank import whole_ranks
+        from presim.verbs.every_rank import ranks_of_files
 
-        ranks, representatives = evaluation.ranks, evaluation.representatives
-        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in ranks.items()}
-        if evaluation.result.every_rank is not None:
-            ranks = whole_ranks(evaluation)
-            simulated = representatives.of(list(ranks)).tolist()
-            host = {rank: host[representative] for rank, representative in zip(ranks, simulated)}
-            representatives = Representatives(list(ranks))
-        chakra.write(ranks, host, representatives, folder, evaluation.cluster)
+        files = ranks_of_files(evaluation)
+        chakra.write(files.ranks, files.host_ns, files.representatives, folder, evaluation.cluster)
 
     def _deliver_kineto(self, evaluation: Evaluation, folder: str) -> None:
-        from presim.engine.ops import host_ns
         from presim.report import kineto
+        from presim.verbs.every_rank import ranks_of_files
 
-        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
-        representatives, cluster = evaluation.representatives, evaluation.cluster
-        kineto.write(evaluation.ranks, evaluation.timelines, host, representatives, cluster, folder)
+        files = ranks_of_files(evaluation)
+        kineto.write(files.ranks, files.timelines, files.host_ns, files.representatives, evaluation.cluster, folder)
 
     def _deliver_json(self, evaluation: Evaluation, path: str) -> None:
         from presim.report import json

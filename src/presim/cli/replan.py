@@ -54,7 +54,7 @@ from presim.units import quantities
 @click.option(
     "--rank", type=number(quantities.RANK), metavar="R", help="Captured rank to report on. Default: the lowest."
 )
-@click.option("--save", metavar="DIR", help="Save the new job for `presim simulate`.")
+@click.option("--save", "--out", metavar="DIR", help="Save the new job for `presim simulate`.")
 @engine_options
 @output_options
 def command(directory: str, **options: Any) -> int:

@@ -58,7 +58,7 @@ from presim.units import quantities
     help="Stop at the first missing synchronisation between streams (PyTorch's CUDA sanitizer).",
 )
 @click.option("--live", is_flag=True, help="Show the cluster's simulated time to the script's clocks while it runs.")
-@click.option("--save", metavar="DIR", help="Save the trace for `presim simulate`.")
+@click.option("--save", "--out", metavar="DIR", help="Save the trace for `presim simulate`.")
 @click.option(
     "--profile-missing",
     is_flag=True,
@@ -125,5 +125,6 @@ def _misplaced(args: Sequence[str]) -> str:
     scripts = [index for index, word in enumerate(args) if word.endswith(".py")]  # after a launcher's options
     behind = args[scripts[-1] + 1 :] if scripts else args
     ours = {name for option in command.params for name in option.opts if name.startswith("--")}
+    ours -= {"--out"}  # scripts have one, too
     misplaced = [word for word in behind if word.partition("=")[0] in ours]
     return f". Were {', '.join(misplaced)} meant for presim? Its options come before the script" if misplaced else ""

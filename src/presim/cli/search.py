@@ -52,7 +52,13 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
     help="Passes over the graph, joined by +: none, fp8-row, int8, sparse24, fuse-norm+fp8-row.",
 )
 @click.option("--dtype", default="bfloat16", type=DTYPES, show_default=True)
-@click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
+@click.option(
+    "--objective",
+    multiple=True,
+    metavar="NAME",
+    help="What to optimise: step_time, tokens_per_s_per_gpu, tokens_per_s, gpu_hours, money, days, energy or "
+    "memory_headroom. Several give a Pareto front.",
+)
 @click.option(
     "--tokens",
     type=number(quantities.TRAINING_TOKENS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -64,7 +64,24 @@ class BarBlock(msgspec.Struct, frozen=True, tag_field="type", tag="bar"):
     parts: list[BarPart]
 
 
-Block: TypeAlias = HeadingBlock | ParagraphBlock | LinesBlock | TableBlock | BarBlock
+class WaterfallBar(msgspec.Struct, frozen=True):
+    """A total, or a change from one total to the next; start and size are shares of the longest bar."""
+
+    name: str
+    figure: str
+    start: float
+    size: float
+    kind: Literal["total", "longer", "shorter"]
+
+
+class WaterfallBlock(msgspec.Struct, frozen=True, tag_field="type", tag="waterfall"):
+    """How one time becomes another, part by part."""
+
+    name: str
+    bars: list[WaterfallBar]
+
+
+Block: TypeAlias = HeadingBlock | ParagraphBlock | LinesBlock | TableBlock | BarBlock | WaterfallBlock
 
 
 def blocks(report: RenderableType) -> list[Block]:

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from presim.report.blocks import WaterfallBar
 from presim.report.rendering import json_text, template
 from presim.report.screen import Heading, Title, show
 from presim.report.tables import shorten
@@ -176,8 +177,8 @@ def _signed(row: Delta, figure: Any) -> str:
     return ("+" if row.change > 0 else "-") + str(figure(abs(row.change)))
 
 
-def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> list[dict[str, Any]]:
-    """Bars from the step time of the baseline to that of the other: start and end, as shares of the longest."""
+def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> list[WaterfallBar]:
+    """Bars from the step time of the baseline to that of the other; none where one of them has no step time."""
     if difference.step_time_change_s is None or baseline.step_time_s is None:
         return []
     changed = [row for row in difference.step_time if row.change]
@@ -191,12 +192,12 @@ def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> li
     named += [*steps, (difference.label, 0.0, after, seconds(after))]
     top = max(max(start, end) for _, start, end, _ in named) or 1.0
     return [
-        {
-            "name": name,
-            "from": min(start, end) / top,
-            "size": abs(end - start) / top,
-            "figure": figure,
-            "kind": "total" if index in (0, len(named) - 1) else "longer" if end > start else "shorter",
-        }
+        WaterfallBar(
+            name,
+            figure,
+            min(start, end) / top,
+            abs(end - start) / top,
+            "total" if index in (0, len(named) - 1) else "longer" if end > start else "shorter",
+        )
         for index, (name, start, end, figure) in enumerate(named)
     ]

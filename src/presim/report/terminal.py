@@ -17,7 +17,7 @@ from presim.report.tables import analysis_blocks, collective_table, held_table, 
 from presim.result import Result
 
 WIDTH = 104  # of the whole report; narrower terminals get less
-_LIMITS_SHOWN, _LIMIT_SHARE, _CAVEATS_SHOWN = 4, 0.03, 4
+_LIMITS_SHOWN, _LIMIT_SHARE = 4, 0.03
 
 
 def write(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
@@ -95,12 +95,8 @@ def _limits(result: Result) -> RenderableType:
 
 
 def _confidence(result: Result) -> RenderableType:
-    sentences = [*result.notes, *result.not_modelled]
-    if len(sentences) > _CAVEATS_SHOWN:
-        omitted_note = f"{len(sentences) - _CAVEATS_SHOWN} more: see notes and not_modelled in the JSON result"
-        sentences = [*sentences[:_CAVEATS_SHOWN], omitted_note]
     table = Table.grid(padding=(0, 1, 0, 0))
-    for sentence in sentences:
+    for sentence in (*result.notes, *result.not_modelled):
         table.add_row(Text("-", "dim"), Text(sentence, "dim"))
     lines: list[RenderableType] = [Text(line) for line in (content.origins(result), content.energy(result)) if line]
     return _indent(Group(*lines, table))

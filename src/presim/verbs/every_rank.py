@@ -13,6 +13,8 @@ import numpy as np
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.engine.every_rank import DrawOutcome, Factors, Floats, outcomes, window_of
+from presim.engine.ops import host_ns
+from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import SimulateOptions
@@ -105,13 +107,34 @@ def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | 
     return [on_fabric(priced, _seen_by(rank, evaluation.cluster), by_itself) for rank, priced in enumerate(all_ranks)]
 
 
-def whole_ranks(evaluation: Evaluation) -> dict[int, PricedTrace]:
-    """Each rank of the world with all entries of the simulated rank that represents it, in its own groups.
+@dataclasses.dataclass(frozen=True)
+class RankFiles:
+    """What files of ranks are written of: every rank of the world if all were simulated, else those that differ."""
+
+    ranks: Mapping[int, PricedTrace]
+    timelines: Mapping[int, Timeline]
+    host_ns: Mapping[int, np.ndarray]  # CPU time before each entry on the cluster's hosts
+    representatives: Representatives
+
+
+def ranks_of_files(evaluation: Evaluation) -> RankFiles:
+    """The ranks of ``--chakra`` and ``--kineto``, each with all entries of its representative, in its own groups.
+
+    A rank's timeline is that of its representative: without jitter, ranks of equal work have equal times.
 
     Raises:
-        InputError: a rank is unknown.
+        InputError: all ranks were simulated, and a rank is unknown.
     """
-    return dict(enumerate(_as_their_ranks(evaluation.ranks, _representatives(evaluation))))
+    host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
+    if evaluation.result.every_rank is None:
+        return RankFiles(evaluation.ranks, evaluation.timelines, host, evaluation.representatives)
+    simulated = _representatives(evaluation)
+    return RankFiles(
+        dict(enumerate(_as_their_ranks(evaluation.ranks, simulated))),
+        {rank: evaluation.timelines[representative] for rank, representative in enumerate(simulated)},
+        {rank: host[representative] for rank, representative in enumerate(simulated)},
+        Representatives(range(len(simulated))),
+    )
 
 
 def _representatives(evaluation: Evaluation) -> list[int]:

@@ -15,6 +15,8 @@ from presim.app.api import TOKEN
 from presim.app.questions import QUESTIONS, FormQuestion
 from presim.app.server import application
 from presim.app.state import AppState
+from presim.app.words import check
+from presim.app.words import words as words_of_form
 from presim.cli import main
 from presim.cli.declared import declarations, errors_of
 from presim.hardware import catalogue
@@ -170,7 +172,8 @@ def test_a_job_that_fails_says_why_and_leaves_no_result(client: TestClient, stat
 
 @pytest.mark.parametrize("name", ["..", "../secret", ".hidden", "a/b", "a" * 200, "ä"])
 def test_no_file_outside_the_folder_is_reached(client: TestClient, name: str) -> None:
-    for method, path in (("GET", "results"), ("DELETE", "results"), ("PUT", "files")):
+    # A file may be put below a folder of the folder, as those of a saved job are.
+    for method, path in (("GET", "results"), ("DELETE", "results"), ("PUT", "files"))[: 2 if name == "a/b" else 3]:
         assert client.request(method, f"/api/{path}/{name}", content=b"x").status_code in (400, 404, 405)
 
 
@@ -181,6 +184,60 @@ def test_an_uploaded_file_is_not_overwritten(client: TestClient, state: AppState
     assert (state.project.folder / "config.json").read_bytes() == b"{}"
     row = next(row for row in client.get("/api/project").json()["results"] if row["name"] == "config")
     assert "is not a result of presim" in row["problem"]
+
+
+def test_files_of_a_dropped_folder_stay_together_and_within_the_project(
+    client: TestClient, state: AppState, tmp_path: Path
+) -> None:
+    assert client.put("/api/files/dropped/job.json", content=b"{}").status_code == 200
+    assert (state.project.folder / "dropped" / "job.json").read_bytes() == b"{}"
+    (state.project.folder / "elsewhere").symlink_to(tmp_path)
+    for name in ("dropped/..%2fx", "dropped/.x", "a/b/c/d", "dropped//x", "elsewhere/x"):
+        assert client.put(f"/api/files/{name}", content=b"x").status_code in (400, 404), name
+    assert not list(tmp_path.iterdir())
+    (state.project.folder / "elsewhere").unlink()
+
+
+def test_a_dropped_config_is_a_model_and_no_broken_result(client: TestClient) -> None:
+    assert client.put("/api/files/mine.json", content=b'{"model_type": "llama"}').status_code == 200
+    assert "mine" not in [row["name"] for row in client.get("/api/project").json()["results"]]
+    assert client.get("/api/questions/compose").json()["suggestions"]["model"][0] == "mine.json"
+
+
+def test_a_check_draws_the_cluster_of_the_values(client: TestClient, state: AppState) -> None:
+    """Also one of a file of the folder; values that describe none have no drawing, and the field says why."""
+    cluster = client.post("/api/questions/compose/check", json={**VALUES, "nodes": "12"}).json()["cluster"]
+    assert cluster["facts"][0].startswith("12 x 8 NVIDIA H100 80GB HBM3: 79.2 GiB, 3.35 TB/s, 989 TFLOP/s")
+    assert cluster["markup"].count('class="gpu"') == 4 * 8
+    assert "and 8 more nodes" in cluster["markup"]
+    (state.project.folder / "mine.toml").write_text('gpu = "b200"\nnodes = 2\n')
+    drawn = client.post("/api/questions/compose/check", json={"cluster": "mine.toml"}).json()["cluster"]
+    assert drawn["facts"][0].startswith("2 x 8 NVIDIA B200")
+    for values in ({"gpu": "b200x"}, {"gpu": "b200", "nodes": "x"}, {"cluster": "none.toml"}, {}):
+        none = client.post("/api/questions/compose/check", json=values).json()
+        assert none["cluster"] == {"markup": "", "facts": []}
+
+
+def test_scripts_are_started_only_where_the_app_allows_it(client: TestClient, tmp_path: Path) -> None:
+    """Neither the question of a script nor a command among the words of a search; with --allow-scripts it is a form."""
+    values = {"script": "train.py", "gpu": "h100-sxm"}
+    for action in ("start", "change"):
+        answer = client.post(f"/api/questions/run/{action}", json=values)
+        assert "unless the app was started with `presim app --allow-scripts`" in answer.json()["error"]
+    assert client.get("/api/questions/run").status_code == 400
+    assert "run" not in [question["name"] for question in client.get("/api/project").json()["questions"]]
+    for words in ("-- python train.py", "llama3-8b -- python train.py"):
+        answer = client.post("/api/questions/search/start", json={"words": words, "gpu": "b200", "sequence": "1"})
+        assert "a command is started from the command line only" in answer.json()["errors"]["words"]
+    state = AppState(tmp_path, allows_scripts=True)
+    assert state.form("run").title == "Capture a script"
+    assert state.overview().questions[-1].name == "run"
+    checked = check("run", {**values, "args": "--batch 4"}, tmp_path)
+    assert checked.command == "presim run --gpu h100-sxm train.py --batch 4"
+    assert words_of_form("run", {**values, "args": "--out x"}, "run-1.json") == [
+        *("run", "--gpu", "h100-sxm", "--json", "run-1.json", "train.py", "--out", "x")
+    ]
+    state.close()
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"model": 3}', b'{"model": ["a"]}'])

@@ -20,6 +20,7 @@ ROUND_TRIPS: list[tuple[str, Values]] = [
     ("import", {"files": "a.json 'b c.json'", "out": "job", "missing": "same"}),
     ("training", {"job": "compose-1.json", "tokens": "1e12", "elastic": True}),
     ("rl", {"words": "data.n=4", "recipe": "verl 'run a.sh'", "response": "100"}),
+    ("run", {"script": "torchrun", "args": "--nproc-per-node 2 train.py --out x", "gpu": "b200", "steps": "2"}),
     ("deploy", {"model": "m", "gpus": "h100-sxm h200-sxm", "no_disaggregation": True}),
 ]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from conformance.strategies import signatures
+from presim.cli import main
 from presim.engine.simulation_options import Options
 from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware import choose_cluster
@@ -51,6 +54,39 @@ def test_collectives_carry_the_fields_of_pytorch(tmp_path: Path) -> None:
     args = nccl["args"]
     assert (args["Collective name"], args["dtype"], args["In msg nelems"]) == ("allreduce", "BFloat16", 4 << 20)
     assert (args["Group size"], args["Process Group Ranks"]) == (2, "[0, 1]")
+
+
+def test_every_rank_of_the_world_has_a_profile_with_the_times_of_the_rank_that_represents_it(tmp_path: Path) -> None:
+    """`--ranks-simulated all` writes all of them, as `--chakra` does; without it only the ranks that differ."""
+    job = str(tmp_path / "job")
+    plan = ["--gpu", "h100-sxm", "--world-size", "8", "--seq", "512", "--pp", "2", "--global-batch", "8"]
+    assert main.run(["compose", "llama3-8b", *plan, "--save", job, "-q"]) == 0
+    assert main.run(["simulate", job, "--kineto", str(tmp_path / "differ"), "-q"]) == 0
+    assert main.run(["simulate", job, "--ranks-simulated", "all", "--kineto", str(tmp_path / "all"), "-q"]) == 0
+    different = {path.name: content(path) for path in (tmp_path / "differ").iterdir()}
+    bodies = {path.name: content(path) for path in (tmp_path / "all").iterdir()}
+    assert sorted(bodies) == [f"rank-{rank}.pt.trace.json.gz" for rank in range(8)]
+    assert len(different) < 8
+    for name, body in bodies.items():
+        rank = int(name.split(".")[0].removeprefix("rank-"))
+        assert body["distributedInfo"]["rank"] == rank
+        assert body["presim"]["stands_for"] == []
+        groups = [
+            event["args"]["Process Group Ranks"]
+            for event in body["traceEvents"]
+            if event["ph"] == "X" and "Process Group Ranks" in event.get("args", {})
+        ]
+        assert groups
+        assert all(rank in json.loads(group) for group in groups)
+    for body in different.values():
+        for rank in [body["distributedInfo"]["rank"], *body["presim"]["stands_for"]]:
+            other = bodies[f"rank-{rank}.pt.trace.json.gz"]
+            assert device_times(other) == device_times(body)
+
+
+def device_times(body: dict[str, Any]) -> list[tuple[str, float, float]]:
+    events = (event for event in body["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy"))
+    return [(event["name"], event["ts"], event["dur"]) for event in events]
 
 
 def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -37,6 +38,16 @@ def test_the_report_fits_a_screen() -> None:
     lines = printed(workloads.llama_8b(steps=2)).splitlines()
     assert len(lines) <= 50
     assert max(len(line) for line in lines) <= 104
+
+
+def test_every_note_is_printed() -> None:
+    """A note says what a figure rests on: none is left to the JSON result."""
+    priced = fakes.priced(workloads.llama_8b(steps=2))
+    result: Result = summarise(priced, fakes.simulate(priced), fakes.DEVICE)
+    notes, gaps = [f"Note {number}." for number in range(9)], [f"Gap {number}." for number in range(9)]
+    out = io.StringIO()
+    terminal.write(msgspec.structs.replace(result, notes=notes, not_modelled=gaps), file=out)
+    assert [text for text in (*notes, *gaps) if text not in out.getvalue()] == []
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 104, 200])

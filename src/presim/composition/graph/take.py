@@ -50,6 +50,8 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     if config is None:
         return take(model, dtype)
     torch = find_torch()
+    if torch is None and (graph := _packaged_graph(config, dtype)) is not None:
+        return msgspec.structs.replace(graph, model=model)
     key = graph_key(config, dtype, torch.version if torch else "")
     packaged_graph = packaged_file(config.stem, key)
     if packaged_graph.is_file():
@@ -72,6 +74,16 @@ def graph_key(config: Path, dtype: str, torch_version: str) -> str:
 def packaged_file(name: str, key: str) -> Path:
     """Where presim brings the graph of a named model (`presim.composition.graph.package_graphs`), if it does."""
     return Path(str(resources.files("presim.composition.graph").joinpath(f"packaged/{name}.{key[:16]}.graph")))
+
+
+def _packaged_graph(config: Path, dtype: str) -> OperatorGraph | None:
+    """The graph that presim brings of an unchanged config, by whichever PyTorch; None if it brings none."""
+    folder = Path(str(resources.files("presim.composition.graph").joinpath("packaged")))
+    for path in sorted(folder.glob(f"{config.stem}.*.graph")):
+        graph = graph_files.load(path)
+        if packaged_file(config.stem, graph_key(config, dtype, graph.versions["torch"])) == path:
+            return graph
+    return None
 
 
 def _is_graph(path: Path) -> bool:

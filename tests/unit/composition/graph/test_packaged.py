@@ -9,6 +9,7 @@ import pytest
 
 from presim.composition.graph import graph_files
 from presim.composition.graph.take import config_file, graph_key, named_models, open_graph, packaged_file, take
+from presim.errors import InputError
 
 FILES = sorted(Path(str(resources.files("presim.composition.graph").joinpath("packaged"))).glob("*.graph"))
 
@@ -33,3 +34,24 @@ def test_the_models_of_the_readme_are_packaged() -> None:
 def test_a_packaged_graph_is_what_the_tracer_makes(path: Path) -> None:
     name = path.name.rsplit(".", 2)[0]
     assert open_graph(name) == take(name)
+
+
+def test_a_packaged_graph_needs_no_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in an environment that has the wheel alone; another config, and another type, are not taken for it."""
+    monkeypatch.setattr("presim.composition.graph.take.find_torch", lambda: None)
+    asked: list[tuple[str, str]] = []
+
+    def refuse(model: str, dtype: str) -> None:
+        asked.append((model, dtype))
+        raise InputError("no PyTorch")
+
+    monkeypatch.setattr("presim.composition.graph.take.take", refuse)
+    assert open_graph("llama3-8b").model == "llama3-8b"
+    config = config_file("llama3-8b")
+    assert config is not None
+    other = tmp_path / "llama3-8b.json"
+    other.write_text(config.read_text().replace("4096", "2048"))
+    for model, dtype in ((str(other), "bfloat16"), ("llama3-8b", "float16")):
+        with pytest.raises(InputError, match="no PyTorch"):
+            open_graph(model, dtype)
+    assert asked == [(str(other), "bfloat16"), ("llama3-8b", "float16")]

@@ -58,6 +58,7 @@ function modulePeaks(modules, device) {
 
 const seconds = value => nanoseconds(value * 1e9);
 const gib = value => `${(value / GIB).toFixed(2)} GiB`;
+const bytes = value => value >= GIB / 100 ? gib(value) : value >= 1 << 20 ? `${(value / (1 << 20)).toFixed(1)} MiB` : `${(value / 1024).toFixed(1)} KiB`;
 
 const draw = {
   async summary(pane, base) {
@@ -92,7 +93,7 @@ const draw = {
   async communication(pane, base) {
     const data = await ask(`${base}/communication`);
     if (!data) return;
-    const rows = data.collectives.map(one => [`${one.kind} · ${one.group} (${one.group_size})`, one.count, gib(one.bytes), seconds(one.seconds), seconds(one.exposed_s), one.algorithm_GBps ? one.algorithm_GBps.toFixed(0) : ""]);
+    const rows = data.collectives.map(one => [`${one.kind} · ${one.group} (${one.group_size})`, one.count, bytes(one.bytes), seconds(one.seconds), seconds(one.exposed_s), !one.algorithm_GBps ? "" : one.algorithm_GBps < 1 ? "<1" : one.algorithm_GBps.toFixed(0)]);
     const messages = data.messages.map(([from, to, size]) => [`rank ${from} to rank ${to}`, gib(size)]);
     pane.replaceChildren(make("h2", "Collectives of the step"), table(["", "calls", "bytes", "time", "exposed", "GB/s"], rows),
       ...(messages.length ? [make("h2", "Messages in all"), table(["", "bytes"], messages)] : []));

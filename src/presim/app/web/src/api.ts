@@ -102,6 +102,7 @@ export interface Checked {
   command: string;
   python: string;
   errors: Record<string, string>;
+  cluster: { markup: string; facts: string[] };
 }
 
 export interface Part {
@@ -112,12 +113,21 @@ export interface Part {
   letter: string;
 }
 
+export interface WaterfallBar {
+  name: string;
+  figure: string;
+  start: number; // of the longest bar, as its size
+  size: number;
+  kind: "total" | "longer" | "shorter";
+}
+
 export type Block =
   | { type: "heading"; name: string; caption: string; level: number }
   | { type: "paragraph"; text: string }
   | { type: "lines"; text: string }
   | { type: "table"; columns: string[]; is_number: boolean[]; rows: string[][]; caption: string }
-  | { type: "bar"; parts: Part[] };
+  | { type: "bar"; parts: Part[] }
+  | { type: "waterfall"; name: string; bars: WaterfallBar[] };
 
 export class Refused extends Error {
   constructor(
@@ -191,6 +201,7 @@ export const getPane = <T>(name: string, pane: string) => call<T>(`results/${nam
 export const getComparison = (names: string[]) =>
   call<Block[]>(`comparisons/${names.map(encodeURIComponent).join(",")}`);
 export const remove = (name: string) => call<object>(`results/${name}`, { method: "DELETE" });
-export const upload = (name: string, file: Blob) => call<object>(`files/${name}`, { method: "PUT", body: file });
+export const upload = (name: string, file: Blob) =>
+  call<object>(`files/${name.split("/").map(encodeURIComponent).join("/")}`, { method: "PUT", body: file });
 export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;
 export const timelinesAddress = (name: string) => `/view/${name}/?token=${encodeURIComponent(token)}`;

@@ -14,6 +14,8 @@ import {
   start,
   type Values,
 } from "./api";
+import { onDropped } from "./drop";
+import { fieldFor } from "./drop_field";
 import { FieldOf } from "./field";
 import { elapsed, labelled } from "./format";
 import { Copied, Problem } from "./ui";
@@ -50,8 +52,21 @@ function planned(form: Form, plan: Values): Values {
   return values;
 }
 
-function Asked({ form, values, setValues }: { form: Form; values: Values; setValues: (values: Values) => void }) {
-  const [checked, setChecked] = useState<Checked>({ command: "", python: "", errors: {} });
+function Asked({
+  form,
+  values,
+  setValues,
+}: {
+  form: Form;
+  values: Values;
+  setValues: (change: (before: Values) => Values) => void;
+}) {
+  const [checked, setChecked] = useState<Checked>({
+    command: "",
+    python: "",
+    errors: {},
+    cluster: { markup: "", facts: [] },
+  });
   const [touched, setTouched] = useState<Set<string>>(new Set());
   const [refused, setRefused] = useState<Record<string, string>>({});
   const [job, setJob] = useState<Job>();
@@ -65,10 +80,17 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
     return () => clearTimeout(timer);
   }, [form.name, values]);
   const set = (name: string, value: string | boolean) => {
-    setTouched(new Set(touched).add(name));
+    setTouched((before) => new Set(before).add(name));
     setRefused({});
-    setValues({ ...values, [name]: value });
+    setValues((before) => ({ ...before, [name]: value })); // two changes may come before the page is drawn again
   };
+  const shown = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
+  useEffect(() =>
+    onDropped((names) => {
+      const name = fieldFor(shown, names);
+      if (name) set(name, name === "files" ? names.join(" ") : (names[0] ?? ""));
+    }),
+  );
   const run = async (event: Event) => {
     event.preventDefault();
     setRefused({});
@@ -87,7 +109,6 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
       remove(finished.name); // the form says why it failed
     }
   };
-  const shown = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
   const errors = {
     ...Object.fromEntries(Object.entries(checked.errors).filter(([name]) => touched.has(name))),
     ...refused,
@@ -114,6 +135,7 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
           <fieldset key={group.name}>
             <legend>{group.name}</legend>
             <div class="fields">{group.fields.map((declared) => field(declared.name))}</div>
+            {group.fields.some(({ name }) => name === "gpu" || name === "gpus") && <Cluster {...checked.cluster} />}
           </fieldset>
         ))}
         <More form={form} values={values} errors={errors} field={field} />
@@ -134,6 +156,22 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
         <p class="dim">The app runs this command in the project folder, and adds --json with the name of the result.</p>
       </aside>
     </div>
+  );
+}
+
+// Nodes, their links and the network between them, as the command line takes the fields.
+function Cluster({ markup, facts }: Checked["cluster"]) {
+  if (!markup) return null;
+  return (
+    <figure class="cluster">
+      {/* drawn by presim.report.drawings, its texts escaped */}
+      <div dangerouslySetInnerHTML={{ __html: markup }} />
+      <figcaption class="dim">
+        {facts.map((fact) => (
+          <p key={fact}>{fact}</p>
+        ))}
+      </figcaption>
+    </figure>
   );
 }
 

@@ -151,13 +151,13 @@ function drawMarks(plot: uPlot, marks: Mark[]) {
   const context = plot.ctx;
   const scale = devicePixelRatio;
   context.save();
-  context.lineWidth = 1.5 * scale;
-  context.setLineDash([4 * scale, 4 * scale]);
   context.font = `${12 * scale}px system-ui, sans-serif`;
   for (const [index, mark] of marks.entries()) {
     const at = Math.round(plot.valToPos(mark.value, mark.axis, true));
     const isInside = mark.axis === "x" ? at >= left && at <= left + width : at >= top && at <= top + height;
     if (!isInside) continue;
+    context.lineWidth = 1.5 * scale;
+    context.setLineDash([4 * scale, 4 * scale]);
     context.strokeStyle = context.fillStyle = style(mark.colour);
     context.beginPath();
     context.moveTo(mark.axis === "x" ? at : left, mark.axis === "x" ? top : at);
@@ -166,8 +166,13 @@ function drawMarks(plot: uPlot, marks: Mark[]) {
     const isRight = mark.axis === "x" && at > left + width * 0.8;
     context.textAlign = isRight ? "right" : "left";
     const offset = (isRight ? -4 : 4) * scale;
-    if (mark.axis === "x") context.fillText(mark.label, at + offset, top + (14 + 16 * index) * scale);
-    else context.fillText(mark.label, left + 4 * scale, at - 6 * scale);
+    const [x, y] =
+      mark.axis === "x" ? [at + offset, top + (14 + 16 * index) * scale] : [left + 4 * scale, at - 6 * scale];
+    context.setLineDash([]);
+    context.strokeStyle = style("--paper"); // a rim, so that points below do not cross the letters
+    context.lineWidth = 4 * scale;
+    context.strokeText(mark.label, x, y);
+    context.fillText(mark.label, x, y);
   }
   context.restore();
 }

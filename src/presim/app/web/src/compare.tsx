@@ -53,11 +53,14 @@ function Columns({ results }: { results: Result[] }) {
     results.flatMap((result) => result.summary.figures.map((figure) => [figure.key, figure.label])),
   );
   const about: [string, (result: Result) => string][] = [
-    ["Of", (result) => result.summary.subject],
+    ["Job", (result) => result.summary.subject],
+    ["Command", (result) => result.command],
     ["Cluster", (result) => result.summary.cluster],
     ["presim", (result) => result.version],
     ["Date", (result) => result.date],
   ];
+  const basedOn = (name: string) =>
+    [name, ...results.map((result) => result.name).filter((other) => other !== name)].map(encodeURIComponent).join(",");
   const find = (result: Result | undefined, key: string) =>
     result?.summary.figures.find((figure) => figure.key === key);
   return (
@@ -71,19 +74,28 @@ function Columns({ results }: { results: Result[] }) {
             {results.map((result) => (
               <th key={result.name} scope="col">
                 <a href={`#/result/${encodeURIComponent(result.name)}`}>{result.name}</a>
+                {result === base ? (
+                  <small class="dim">the base</small>
+                ) : (
+                  <a class="small" href={`#/compare/${basedOn(result.name)}`} aria-label={`${result.name} as the base`}>
+                    as the base
+                  </a>
+                )}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {about.map(([name, read]) => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              {results.map((result) => (
-                <td key={result.name}>{read(result)}</td>
-              ))}
-            </tr>
-          ))}
+          {about
+            .filter(([, read]) => results.some(read))
+            .map(([name, read]) => (
+              <tr key={name}>
+                <th scope="row">{name}</th>
+                {results.map((result) => (
+                  <td key={result.name}>{read(result)}</td>
+                ))}
+              </tr>
+            ))}
           {[...labels].map(([key, label]) => (
             <tr key={key} data-figure={key}>
               <th scope="row">{label}</th>

@@ -2,6 +2,12 @@
 import type { Declaration } from "./api";
 import { labelled } from "./format";
 
+// What stands in an empty field: how several values are written, else what a value is.
+function placeholder({ is_multiple, metavar }: Declaration): string {
+  if (metavar.startsWith("V[")) return "e.g. 1,2,4";
+  return is_multiple ? "several: blanks between" : metavar;
+}
+
 export function FieldOf({
   field,
   value,
@@ -53,13 +59,7 @@ export function FieldOf({
           autocomplete="off"
           spellcheck={false}
           value={text}
-          placeholder={
-            field.default
-              ? `default: ${field.default}`
-              : field.is_multiple
-                ? "one or several, with blanks between"
-                : field.metavar
-          }
+          placeholder={field.default ? `default: ${field.default}` : placeholder(field)}
           list={suggestions.length ? `${id}-list` : undefined}
           onInput={(event) => set(event.currentTarget.value)}
         />

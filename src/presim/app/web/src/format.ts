@@ -89,3 +89,12 @@ export function wordOf(value: string, pattern: string): string {
   if (!value.startsWith(before) || !value.endsWith(after)) return "";
   return value.slice(before.length, value.length - after.length);
 }
+
+// Rows as a CSV file; texts with commas or quotation marks are quoted.
+export function csv(rows: (string | number | boolean | null | undefined)[][]): string {
+  const cell = (value: string | number | boolean | null | undefined) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}

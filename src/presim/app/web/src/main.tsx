@@ -5,6 +5,7 @@ import { getProject } from "./api";
 import { AskPage } from "./ask";
 import { ChangePage } from "./change";
 import { ComparePage } from "./compare";
+import { Dropped } from "./drop";
 import { ProjectPage } from "./project";
 import { ResultPage } from "./result";
 import { MayChange } from "./ui";
@@ -85,6 +86,7 @@ function App() {
         <Theme />
       </header>
       <main>
+        <Dropped mayChange={mayChange} />
         <MayChange.Provider value={mayChange}>
           <Page parts={parts} />
         </MayChange.Provider>

@@ -14,10 +14,10 @@ const GIB = 2 ** 30;
 export function Pane({ name, pane, values }: { name: string; pane: string; values: Values }) {
   const { answer, error } = useAnswer(() => getPane<never>(name, pane), `${name}/${pane}`);
   if (!answer) return error ? <Problem text={error} /> : <p class="dim">Loading…</p>;
-  return <div data-ready={pane}>{draw(pane, answer, values)}</div>;
+  return <div data-ready={pane}>{draw(name, pane, answer, values)}</div>;
 }
 
-function draw(pane: string, data: never, values: Values) {
+function draw(name: string, pane: string, data: never, values: Values) {
   switch (pane) {
     case "summary":
       return <SummaryPane data={data} />;
@@ -32,7 +32,7 @@ function draw(pane: string, data: never, values: Values) {
     case "deployments":
       return <DeploymentsPane data={data} />;
     case "search":
-      return <SearchPane data={data} values={values} />;
+      return <SearchPane data={data} values={values} name={name} />;
     default:
       return <Blocks blocks={(data as { blocks: Block[] }).blocks} />;
   }

@@ -23,10 +23,10 @@ export function ProjectPage() {
   const reload = async () => setProject(await getProject());
   if (!project) return <Problem text={error} />;
   const toggle = (name: string) =>
-    setSelected(selected.includes(name) ? selected.filter((other) => other !== name) : [...selected, name]);
+    setSelected((before) => (before.includes(name) ? before.filter((other) => other !== name) : [...before, name]));
   const drop = async (name: string) => {
     await remove(name);
-    setSelected(selected.filter((other) => other !== name));
+    setSelected((before) => before.filter((other) => other !== name));
     await reload();
   };
   return (
@@ -98,7 +98,8 @@ export function ProjectPage() {
           <Results rows={project.results} selected={selected} toggle={toggle} drop={drop} />
         ) : (
           <p class="empty">
-            No results yet. Ask a question above, or put files that <code>--json</code> of any verb wrote into{" "}
+            No results yet. Ask a question above, or drop files here that <code>--json</code> of any verb wrote, a
+            model's <code>config.json</code>, a profile or a saved job: they are copied into{" "}
             <code>{project.folder}</code>.
           </p>
         )}
@@ -134,6 +135,7 @@ function Results({
             <a href={`#/result/${encodeURIComponent(row.name)}`}>{row.name}</a>
             <p>{row.problem || row.summary.subject || row.kind}</p>
             <p class="dim">{[row.summary.cluster, row.date].filter(Boolean).join(" · ")}</p>
+            {row.command && <code class="dim command">{row.command}</code>}
             {row.summary.warning && <p class="warning">{row.summary.warning}</p>}
           </div>
           <dl class="brief">

@@ -1,28 +1,11 @@
-// The pane of a search: plans by time and memory, and the best as rows that open their own form.
+// The pane of a search: plans by time and memory, and the best as rows.
 import { useMemo } from "preact/hooks";
 import type { Values } from "./api";
 import { Chart, type Mark } from "./chart";
 import { bytes, number, time } from "./format";
 import { Notes } from "./panes";
-import { Problem, Table } from "./ui";
-
-const MOST_ROWS = 50;
-
-interface Trial {
-  number: number;
-  point: Record<string, string | number | boolean | null>;
-  figures: {
-    gpu: string;
-    gpus: number;
-    step_time_s: number;
-    memory_bytes: number;
-    mfu: number | null;
-    fits: boolean | null;
-    headroom_bytes: number;
-    tokens_per_step: number | null;
-    limits: string[];
-  };
-}
+import { Plans, type Trial, tokensPerGpu } from "./plans";
+import { Problem } from "./ui";
 
 interface SearchData {
   subject: string;
@@ -36,7 +19,7 @@ interface SearchData {
   points: Trial[];
 }
 
-export function SearchPane({ data, values }: { data: SearchData; values: Values }) {
+export function SearchPane({ data, values, name }: { data: SearchData; values: Values; name: string }) {
   // Steps of other batches are compared by their tokens; without tokens, all points have steps of one job.
   const hasTokens = data.points.every((trial) => trial.figures.tokens_per_step !== null);
   const points = useMemo(() => {
@@ -72,10 +55,6 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
   };
   const open = (trial: Trial) =>
     `#/ask/compose/${encodeURIComponent(JSON.stringify(planOf(trial, data.subject, values)))}`;
-  const rows = data.best.slice(0, MOST_ROWS);
-  const same = data.varied.filter((name) => new Set(rows.map((trial) => String(trial.point[name]))).size === 1);
-  const varied = data.varied.filter((name) => !same.includes(name));
-  const words = (name: string) => name.replaceAll("_", " ");
   const fates = Object.entries(data.fates).map(([fate, count]) => `${number(count)} ${fate}`);
   return (
     <>
@@ -94,28 +73,7 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
           label="Plans by step time and memory"
         />
       )}
-      <h2>
-        Best plans <small>open one to predict or change it</small>
-      </h2>
-      {rows[0] && same.length > 0 && (
-        <p class="dim">All of them: {same.map((name) => `${words(name)} ${rows[0]?.point[name]}`).join(", ")}</p>
-      )}
-      <Table
-        columns={["", ...varied.map(words), "GPUs", "step time", "memory", "MFU", "limited by"]}
-        rows={rows.map((trial, rank) => [
-          <a key={trial.number} href={open(trial)}>
-            plan {rank + 1}
-          </a>,
-          ...varied.map((name) => String(trial.point[name] ?? "")),
-          `${number(trial.figures.gpus)} x ${trial.figures.gpu}`,
-          time(trial.figures.step_time_s),
-          bytes(trial.figures.memory_bytes),
-          trial.figures.mfu === null ? "" : `${(trial.figures.mfu * 100).toFixed(1)} %`,
-          words(trial.figures.limits[0] ?? ""),
-        ])}
-        isNumber={[false, ...varied.map(() => true), true, true, true, true, false]}
-        label="Best plans"
-      />
+      <Plans best={data.best} varied={data.varied} name={name} open={open} />
       <Notes notes={data.notes} />
     </>
   );
@@ -131,8 +89,6 @@ function planOf(trial: Trial, subject: string, values: Values): Values {
   const { shard, ...merged }: Values = { ...values, ...plan, model: values.words ?? subject, gpu: trial.figures.gpu };
   return shard && shard !== "0" ? { ...merged, shard } : merged; // 0 stands for no sharding by hybrid FSDP
 }
-
-const tokensPerGpu = ({ figures }: Trial) => (figures.tokens_per_step ?? 0) / figures.step_time_s / figures.gpus;
 
 // What a GPU holds, where all plans are for GPUs of the same size.
 function limitsOf(points: Trial[]): Mark[] {

@@ -1,7 +1,7 @@
 // Small parts of pages.
 import { type ComponentChildren, createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Block, Figure, Part } from "./api";
+import type { Block, Figure, Part, WaterfallBar } from "./api";
 import { difference, ticks, verdict } from "./format";
 
 // Whether the token of the address may start and delete.
@@ -198,11 +198,35 @@ function BlockOf({ block }: { block: Block }) {
       return <pre tabIndex={0}>{block.text}</pre>;
     case "bar":
       return <Bar parts={block.parts} />;
+    case "waterfall":
+      return <Waterfall name={block.name} bars={block.bars} />;
     case "table":
       return (
         <Table columns={block.columns} rows={block.rows} isNumber={block.is_number} label={block.caption || "Table"} />
       );
   }
+}
+
+// From one total to another, part by part; longer and shorter have a sign beside the colour.
+function Waterfall({ name, bars }: { name: string; bars: WaterfallBar[] }) {
+  return (
+    <>
+      <h2>
+        {name} <small>step time, part by part</small>
+      </h2>
+      <div class="waterfall" data-waterfall={bars.length}>
+        {bars.map((bar) => (
+          <>
+            <span>{bar.name}</span>
+            <span class="track" aria-hidden="true">
+              <span class={bar.kind} style={{ left: `${bar.start * 100}%`, width: `${bar.size * 100}%` }} />
+            </span>
+            <span class="number">{bar.figure}</span>
+          </>
+        ))}
+      </div>
+    </>
+  );
 }
 
 // Tabs by arrows, as the WAI-ARIA practices have them.
