@@ -71,7 +71,7 @@ def render(explanation: Explanation) -> RenderableType:
         )
         parts += [Heading("Captured", caption), _indent(_captured(captures.rows))]
         parts += [
-            _indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in captures.rows if row.words
+            _indent(Text(f"{row.change} was not captured: {row.words}", "dim")) for row in captures.rows if row.words
         ]
     return Group(*parts)
 
@@ -95,7 +95,7 @@ def _gains(gains: Sequence[Gain]) -> Table:
     for gain in gains:
         table.add_row(
             Text.assemble(
-                gain.what, (f"  {gain.kind}" if gain.kind == "bound" else "", "yellow"), f"\n  {gain.options}"
+                gain.change, (f"  {gain.kind}" if gain.kind == "bound" else "", "yellow"), f"\n  {gain.options}"
             ),
             _signed_s(gain.gain_s),
             seconds_range(gain.gain_low_s, gain.gain_high_s) if gain.gain_s > 0 else "",
@@ -114,7 +114,7 @@ def _captured(rows: Sequence[Captured]) -> Table:
             continue
         interval = (row.gain_low_s or 0.0, row.gain_high_s or 0.0)
         table.add_row(
-            Text(row.what),
+            Text(row.change),
             _signed_s(row.composed_gain_s),
             _signed_s(row.gain_s),
             seconds_range(*interval) if row.gain_s > 0 else "",

@@ -16,8 +16,8 @@ SCHEMA_VERSION = 1
 class Gain(msgspec.Struct, frozen=True):
     """One candidate, simulated."""
 
-    what: Annotated[str, doc("What is changed.")]
-    how: Annotated[str, doc("How to make this change on the cluster.")]
+    change: Annotated[str, doc("What is changed.")] = msgspec.field(name="what")
+    remedy: Annotated[str, doc("How to make this change on the cluster.")] = msgspec.field(name="how")
     kind: Annotated[str, doc("bound: an upper limit of such a gain; change: something that can be done.")]
     options: Annotated[str, doc("Options of `presim simulate`, or fields of the plan, that reproduce it.")]
     step_time_s: Annotated[float, doc("Seconds of a step with it.")]
@@ -32,7 +32,7 @@ class Gain(msgspec.Struct, frozen=True):
 class Captured(msgspec.Struct, frozen=True):
     """One candidate, captured on the real program."""
 
-    what: Annotated[str, doc("What is changed.")]
+    change: Annotated[str, doc("What is changed.")] = msgspec.field(name="what")
     options: Annotated[str, doc("Knobs with their values.")]
     composed_gain_s: Annotated[float | None, doc("Seconds saved per step as composed; none: it was not composed.")]
     composed_throughput_ratio: Annotated[float | None, doc("Tokens per second over those without, as composed.")]

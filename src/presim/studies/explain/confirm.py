@@ -107,7 +107,7 @@ def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions
     for gain, other in plans:
         changed = {name: value for name, value in _point(other).items() if value != planned_point[name]}
         if gain.fits is not False and (not captures.command or changed.keys() <= placeholder_fields):
-            candidates.append(Candidate(gain.what, gain.options, changed, gain))
+            candidates.append(Candidate(gain.change, gain.options, changed, gain))
     return candidates[: captures.max_plans]
 
 
@@ -187,7 +187,7 @@ def _point(plan: Plan) -> Point:
 def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
     composed, after = candidate.composed, reply.figures
     row = Captured(
-        what=candidate.description,
+        change=candidate.description,
         options=candidate.options,
         composed_gain_s=composed.gain_s if composed else None,
         composed_throughput_ratio=composed.throughput_ratio if composed else None,

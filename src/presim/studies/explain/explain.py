@@ -149,8 +149,8 @@ def gain(before: Result, after: Result, description: str, remedy: str, kind: str
     )
     rates = before.throughput.tokens_per_s, after.throughput.tokens_per_s
     return Gain(
-        what=description,
-        how=remedy,
+        change=description,
+        remedy=remedy,
         kind=kind,
         options=options,
         step_time_s=new,
