@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
@@ -17,6 +17,8 @@ from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
+    from presim.cli import keyword_types
+    from presim.cli.asked import Option
     from presim.hardware.network.network_answer import NetworkAnswer
     from presim.planner.study import Answer
     from presim.post_training.rl_answer import RlAnswer
@@ -209,16 +211,14 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-Option: TypeAlias = bool | float | str | Sequence[str] | None
-
-
 def ask(verb: str, *arguments: str, **options: Option) -> Any:
     """Run any verb that writes a result, by the options of its command line, and return the result as data.
 
     ``ask("compose", "llama3-8b", gpu="h100-sxm", nodes=16, seq=4096)`` is `presim compose llama3-8b --gpu h100-sxm
     --nodes 16 --seq 4096 --json …`. True gives a flag, False the second of a pair such as --sp/--no-sp, a sequence an
-    option several times. A name that Python reserves ends in ``_``. What is returned has the type that
-    `presim.studies.saved_results` reads, as `presim.result.Result`, or is a dictionary.
+    option several times. A name that Python reserves ends in ``_``. Fields of a plan are names, too: ``sequence=4096``
+    is ``seq=4096``. What is returned has the type that `presim.studies.saved_results` reads, as `presim.result.Result`,
+    or is a dictionary.
 
     Raises:
         InputError: there is no such verb or option, or the verb refuses its value.
@@ -228,7 +228,7 @@ def ask(verb: str, *arguments: str, **options: Option) -> Any:
     return answer(verb, arguments, options)
 
 
-def compose(model: str, **options: Option) -> Result:
+def compose(model: str, **options: Unpack[keyword_types.ComposeKeywords]) -> Result:
     """A training job of a model by a plan, without a program; ``options`` as in `ask`.
 
     ``compose("llama3-8b", gpu="h100-sxm", nodes=2, tp=8, seq=8192)``.
@@ -237,7 +237,7 @@ def compose(model: str, **options: Option) -> Result:
     return result
 
 
-def serve(model: str, **options: Option) -> ServingResult:
+def serve(model: str, **options: Unpack[keyword_types.ServeKeywords]) -> ServingResult:
     """Latency and throughput of a served model under a load; ``options`` as in `ask`.
 
     ``serve("qwen3-32b", gpu="h200-sxm", rate=4.0, input=2048, output=512)``.
@@ -246,7 +246,7 @@ def serve(model: str, **options: Option) -> ServingResult:
     return result
 
 
-def deploy(model: str, **options: Option) -> DeployResult:
+def deploy(model: str, **options: Unpack[keyword_types.DeployKeywords]) -> DeployResult:
     """The deployment of a model with the most throughput within an SLO; ``options`` as in `ask`.
 
     ``deploy("qwen3-32b", gpu=["h100-sxm", "h200"], input=2048, output=512, slo=["ttft:1000", "tpot:30"])``.
@@ -255,13 +255,13 @@ def deploy(model: str, **options: Option) -> DeployResult:
     return result
 
 
-def explain(job: str | os.PathLike[str], **options: Option) -> Explanation:
+def explain(job: str | os.PathLike[str], **options: Unpack[keyword_types.ExplainKeywords]) -> Explanation:
     """What limits a saved job, and what would help; ``options`` as in `ask`."""
     explanation: Explanation = ask("explain", os.fspath(job), **options)
     return explanation
 
 
-def training(job: str | os.PathLike[str], **options: Option) -> Projection:
+def training(job: str | os.PathLike[str], **options: Unpack[keyword_types.TrainingKeywords]) -> Projection:
     """Duration and cost of a whole training from a step of a saved job; ``options`` as in `ask`.
 
     ``training("job", tokens=1e12, gpus=1024)``.
@@ -270,19 +270,19 @@ def training(job: str | os.PathLike[str], **options: Option) -> Projection:
     return projection
 
 
-def gate(budgets: str | os.PathLike[str], **options: Option) -> Gate:
+def gate(budgets: str | os.PathLike[str], **options: Unpack[keyword_types.GateKeywords]) -> Gate:
     """The jobs of a TOML file held against their budgets; ``options`` as in `ask`."""
     checked: Gate = ask("gate", os.fspath(budgets), **options)
     return checked
 
 
-def import_profile(*files: str | os.PathLike[str], **options: Option) -> Result:
+def import_profile(*files: str | os.PathLike[str], **options: Unpack[keyword_types.ImportKeywords]) -> Result:
     """A job from the profile of a real run, evaluated on the hardware of the run; ``options`` as in `ask`."""
     result: Result = ask("import", *[os.fspath(file) for file in files], **options)
     return result
 
 
-def network(cluster: str | os.PathLike[str], **options: Option) -> NetworkAnswer:
+def network(cluster: str | os.PathLike[str], **options: Unpack[keyword_types.NetworkKeywords]) -> NetworkAnswer:
     """The described network of a cluster file, and a collective on it; ``options`` as in `ask`.
 
     ``network("cluster.toml", collective="all_to_all")``.
@@ -291,7 +291,7 @@ def network(cluster: str | os.PathLike[str], **options: Option) -> NetworkAnswer
     return described
 
 
-def validate(table: str | os.PathLike[str], **options: Option) -> list[dict[str, str]]:
+def validate(table: str | os.PathLike[str], **options: Unpack[keyword_types.ValidateKeywords]) -> list[dict[str, str]]:
     """The rows of a table of measured runs with their predictions; ``options`` as in `ask`.
 
     ``validate("collectives.csv", kind="collectives")``.
