@@ -9,10 +9,11 @@ import msgspec
 
 from presim.errors import InputError
 from presim.planner.objectives import Constraints, Objective, Work
-from presim.planner.trials.trial import Figures, Point, Trial, Value
+from presim.planner.trials.trial import Figures, Point, Trial, Value, key
 from presim.system.files import FormatError, decode_json
 from presim.system.files.field_bounds import Count, Real, Seconds, Version
 from presim.system.files.field_docs import doc
+from presim.units import seconds
 
 SCHEMA_VERSION = 1
 
@@ -122,6 +123,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def best_point(self) -> Point | None:
         """The knobs of the best plan; None if no plan is feasible."""
         return self.trial(self.best[0]).point if self.best else None
+
+    def __repr__(self) -> str:
+        plans = f"{len(self.best)} of {len(self.trials)} plans are feasible"
+        if not self.best:
+            return f"<Answer {self.subject}: {plans}>"
+        best = self.trial(self.best[0])
+        step = f", step {seconds(best.figures.step_time_s)}" if best.figures is not None else ""
+        knobs = key({name: value for name, value in best.point.items() if name in self.varied})
+        return f"<Answer {self.subject}: {plans}; the best: {knobs}{step}>"
 
 
 def ranked(trials: Sequence[Trial], objective: Objective, work: Work, constraints: Constraints) -> list[Trial]:

@@ -9,6 +9,7 @@ import msgspec
 from presim.result.critical_path import CriticalPath
 from presim.result.provenance import Limit
 from presim.system.files.field_docs import doc
+from presim.units import seconds
 
 SCHEMA_VERSION = 1
 
@@ -76,3 +77,8 @@ class Explanation(msgspec.Struct, frozen=True):
     confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None
     partial: Annotated[bool, doc("Whether a signal ended it before all candidates were evaluated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "explanation"
+
+    def __repr__(self) -> str:
+        first = f", first {self.gains[0].change}: {seconds(self.gains[0].gain_s)} saved" if self.gains else ""
+        step = seconds(self.step_time_s)
+        return f"<Explanation of {self.script} on {self.cluster}, step {step}: {len(self.gains)} candidates{first}>"

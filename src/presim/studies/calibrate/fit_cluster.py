@@ -32,6 +32,7 @@ from presim.trace.signatures import (
     MemoryBound,
     Signature,
 )
+from presim.units import seconds
 
 _LEAST = 0.02  # a smaller difference is no reason to change anything
 _WIDEST = 4.0  # times as slow or as fast as described; more is other hardware
@@ -62,7 +63,7 @@ class MemoryCheck:
     predicted_reserved: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClusterCalibration:
     """The fitted changes, and how well they predict the run."""
 
@@ -74,6 +75,13 @@ class ClusterCalibration:
     held_out: bool  # whether that step time was not used
     notes: tuple[str, ...]
     memory: MemoryCheck | None = None  # None: the profile has no memory events, or no captured job is beside it
+
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{change.part} x {change.factor:.3g}" for change in self.changes) or "no change"
+        steps = (
+            f"step {seconds(self.before_s)} before, {seconds(self.after_s)} after, {seconds(self.measured_s)} measured"
+        )
+        return f"<ClusterCalibration {changes}: {steps}>"
 
 
 @dataclasses.dataclass(frozen=True)

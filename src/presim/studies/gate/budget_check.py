@@ -46,6 +46,11 @@ class Gate(msgspec.Struct, frozen=True):
     partial: Annotated[bool, doc("Whether a signal ended it before all jobs were predicted; the others fail.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "gate"
 
+    def __repr__(self) -> str:
+        passed = sum(verdict.passed for verdict in self.jobs)
+        outcome = "passed" if self.passed else "failed"
+        return f"<Gate {outcome}: {passed} of {len(self.jobs)} jobs keep their budgets>"
+
 
 def verdict(budget: Budget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
     """The verdict on one job. ``result``: None if there is none; ``failure``: why the prediction failed."""
