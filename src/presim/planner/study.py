@@ -18,7 +18,7 @@ from presim.units import seconds
 SCHEMA_VERSION = 1
 
 
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+class CapturedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """The capture of one of the best composed plans."""
 
     number: Annotated[Count, doc("The trial's.")]
@@ -29,10 +29,10 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     words: Annotated[str, doc("Why there are no figures.")] = ""
 
 
-class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+class CapturedRanking(msgspec.Struct, frozen=True, kw_only=True):
     """Ranking of the best composed plans by their captures."""
 
-    trials: Annotated[list[Confirmed], doc("Captures, in the order of composed plans.")]
+    trials: Annotated[list[CapturedTrial], doc("Captures, in the order of composed plans.")]
     order: Annotated[list[Count], doc("Numbers of the captured, feasible trials, best first.")]
     regret: Annotated[
         Real | None, doc("Loss of the best composed plan against the best captured plan, as a share of the objective.")
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     loses: Annotated[
         dict[str, Real], doc("Difference between the second-best and the best trial for each part of the step, s.")
     ] = {}
-    confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
+    confirmation: Annotated[CapturedRanking | None, doc("Captures of the best plans; null without --confirm.")] = None
     from_framework: Annotated[
         FrameworkPlans | None, doc("Plans priced from a framework's captures; null without --framework.")
     ] = None

@@ -13,7 +13,7 @@ from rich.text import Text
 from presim.report.bars import Bar, Part
 from presim.report.rendering import json_text
 from presim.report.screen import Heading, Title, show
-from presim.result.explanation import Captured, Explanation, Gain
+from presim.result.explanation import CapturedCandidate, Explanation, Gain
 from presim.result.time import Slice
 from presim.units import gib, percent, seconds, seconds_range
 
@@ -105,7 +105,7 @@ def _gains(gains: Sequence[Gain]) -> Table:
     return table
 
 
-def _captured(rows: Sequence[Captured]) -> Table:
+def _captured(rows: Sequence[CapturedCandidate]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", "composed", "captured", "80 % interval", "tokens/s", "memory"):
         table.add_column(name, justify="right" if name else "left", min_width=0 if name else 16, no_wrap=bool(name))

@@ -30,7 +30,7 @@ class Gain(msgspec.Struct, frozen=True):
     fits: Annotated[bool | None, doc("Whether the job still fits.")]
 
 
-class Captured(msgspec.Struct, frozen=True):
+class CapturedCandidate(msgspec.Struct, frozen=True):
     """One candidate, captured on the real program."""
 
     change: Annotated[str, doc("What is changed.")] = msgspec.field(name="what")
@@ -49,12 +49,12 @@ class Captured(msgspec.Struct, frozen=True):
     fits: Annotated[bool | None, doc("Whether the job still fits.")] = None
 
 
-class Confirmation(msgspec.Struct, frozen=True):
+class CapturedCandidates(msgspec.Struct, frozen=True):
     """Candidates that were captured."""
 
     by: Annotated[str, doc("What they were captured with: the user's command, or a framework.")]
     step_time_s: Annotated[float, doc("Seconds of a step of the captured job as it is.")]
-    rows: Annotated[list[Captured], doc("The candidates by throughput, largest first; failures last.")]
+    rows: Annotated[list[CapturedCandidate], doc("The candidates by throughput, largest first; failures last.")]
     partial: Annotated[bool, doc("Whether a signal ended the captures before the last candidate.")] = False
 
 
@@ -74,7 +74,9 @@ class Explanation(msgspec.Struct, frozen=True):
     ]
     plans: Annotated[list[Gain], doc("With a model: neighbouring plans, composed and simulated, largest gain first.")]
     refused: Annotated[list[str], doc("Candidates and neighbouring plans that are not possible, with the reason.")]
-    confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None
+    confirmed: Annotated[
+        CapturedCandidates | None, doc("Candidates captured on the real program, where asked for.")
+    ] = None
     partial: Annotated[bool, doc("Whether a signal ended it before all candidates were evaluated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "explanation"
 

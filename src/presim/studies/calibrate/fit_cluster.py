@@ -43,7 +43,7 @@ Predict = Callable[[Cluster], float]  # seconds of a step
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class ClusterChange:
     """One change, the data that support it, and its error on held-out work before and after."""
 
     part: Part
@@ -67,7 +67,7 @@ class MemoryCheck:
 class ClusterCalibration:
     """The fitted changes, and how well they predict the run."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ClusterChange, ...]
     cluster: Cluster
     measured_s: float  # step time that was not used (of a single step time: that one)
     before_s: float
@@ -109,7 +109,7 @@ def fit_to_profile(
     kinds = _kinds(traces, cluster, isolated)
     all_kinds = _kinds(traces, cluster, [np.ones(len(trace), np.bool_) for trace in traces])
     factors: dict[Part, float] = {}
-    changes: list[Change] = []
+    changes: list[ClusterChange] = []
     notes: list[str] = []
     for part, part_kinds in kinds.items():
         if not part_kinds:
@@ -140,7 +140,9 @@ def fit_to_profile(
                 f"{WORDS[part]} rests on one kind of work: its rate and its latency cannot be told apart, and nothing "
                 "is left to check the change by."
             )
-        changes.append(Change(part, factor, support, before if is_checked else None, after if is_checked else None))
+        changes.append(
+            ClusterChange(part, factor, support, before if is_checked else None, after if is_checked else None)
+        )
     overlapped = _kinds(traces, cluster, [~is_isolated for is_isolated in isolated])
     notes += _overlap_note(
         [*overlapped["arithmetic"], *overlapped["memory"]], with_factors(cluster, factors), traces[0]
@@ -180,7 +182,7 @@ def with_host_factor(calibration: ClusterCalibration, factor: float, predict: Pr
     before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
         return calibration
-    change = Change("host", factor, "host time between the calls of the profiled steps", None, None)
+    change = ClusterChange("host", factor, "host time between the calls of the profiled steps", None, None)
     cluster = with_factors(calibration.cluster, {"host": factor})
     return dataclasses.replace(
         calibration, changes=(*calibration.changes, change), cluster=cluster, after_s=predict(cluster)
@@ -223,14 +225,14 @@ def fit_to_step_time(
     factor = float(np.sqrt(low * high))
     support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[fitted_part]:.1%}"
     notes = ("A step time supports one change only; a profile of the run (a Chrome trace) supports all.",)
-    change = Change(fitted_part, round(factor, 4), support, None, None)
+    change = ClusterChange(fitted_part, round(factor, 4), support, None, None)
     target = with_factors(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
     return ClusterCalibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
 
 def _make_calibration(
-    changes: Sequence[Change],
+    changes: Sequence[ClusterChange],
     notes: Sequence[str],
     cluster: Cluster,
     predict: Predict,

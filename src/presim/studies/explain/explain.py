@@ -15,14 +15,14 @@ from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
 from presim.hardware.cluster import Cluster
 from presim.result import Result
-from presim.result.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
+from presim.result.explanation import SCHEMA_VERSION, CapturedCandidates, Explanation, Gain
 from presim.studies.explain.candidates import Candidate, neighbour_plans, simulation_candidates
 from presim.system.interrupts import caught
 
 Simulate = Callable[[EvaluationOptions], Result]
 Compose = Callable[[Plan], Result]
 Progress = Callable[[str], None]
-Confirms = Callable[[Sequence[tuple[Gain, Plan]]], Confirmation]
+Confirms = Callable[[Sequence[tuple[Gain, Plan]]], CapturedCandidates]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.planner.trials.trial import Point
 from presim.planner.trials.trial_messages import Reply
-from presim.result.explanation import Confirmation, Gain
+from presim.result.explanation import CapturedCandidates, Gain
 from presim.studies.explain.confirm import (
     CaptureOptions,
     check,
@@ -33,7 +33,7 @@ FAILED = Reply(fate="failed", words="the script raised")
 
 def confirmed(
     captures: CaptureOptions, replies: Sequence[Reply], plans: Sequence[tuple[Gain, Plan]] = ()
-) -> Confirmation:
+) -> CapturedCandidates:
     """With the replies in the order of the captures."""
     plan = PLAN if plans else None
     point = current_point(captures, plan)
