@@ -20,6 +20,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.host import host_factor
 from presim.studies.calibrate.parts import WORDS, Part, with_factors
+from presim.trace.capture_speed import weighted_median
 from presim.trace.schema import Trace
 from presim.trace.signatures import (
     Attention,
@@ -309,7 +310,7 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
         middle = float(np.sqrt(low * high))
         predicted = _predict_ns(kinds, with_factors(cluster, {part: middle}), trace)
         ratios = np.array([kind.measured_ns / max(time, 1) for kind, time in zip(kinds, predicted, strict=True)])
-        slower = _median(ratios, np.array([kind.weight for kind in kinds])) > 1
+        slower = weighted_median(ratios, np.array([kind.weight for kind in kinds])) > 1
         low, high = (low, middle) if slower else (middle, high)
     return round(float(np.sqrt(low * high)), 4)
 
@@ -318,13 +319,7 @@ def _median_relative_error(kinds: Sequence[_Kind], cluster: Cluster, trace: Trac
     """The median of |predicted / measured - 1|, weighted by time."""
     predicted = _predict_ns(kinds, cluster, trace)
     misses = np.array([abs(time / max(kind.measured_ns, 1) - 1) for kind, time in zip(kinds, predicted, strict=True)])
-    return _median(misses, np.array([kind.weight for kind in kinds]))
-
-
-def _median(values: np.ndarray, weights: np.ndarray) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+    return weighted_median(misses, np.array([kind.weight for kind in kinds]))
 
 
 def _effect(part: Part, cluster: Cluster, predict: Predict, before: float) -> float:
