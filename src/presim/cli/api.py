@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
@@ -19,6 +19,13 @@ from presim.verbs.simulate import evaluate_saved
 if TYPE_CHECKING:
     from presim.cli import keyword_types
     from presim.cli.asked import Option
+    from presim.cli.option_keywords import (
+        CalibrateKeywords,
+        ReplanKeywords,
+        RunKeywords,
+        SearchKeywords,
+        SimulateKeywords,
+    )
     from presim.hardware.network.network_answer import NetworkAnswer
     from presim.planner.study import Answer
     from presim.post_training.rl_answer import RlAnswer
@@ -27,72 +34,7 @@ if TYPE_CHECKING:
     from presim.result.serving import ServingResult
     from presim.result.training import Projection
     from presim.studies.calibrate.fit_cluster import ClusterCalibration
-    from presim.studies.calibrate.parts import Part
     from presim.studies.gate.budget_check import Gate
-
-
-class EvaluationKeywords(TypedDict, total=False):
-    """Fields of `presim.evaluation.options.EvaluationOptions`, which documents each and its default."""
-
-    gpu: str | None
-    node: str | None
-    fabric: str | None
-    nodes: int | None
-    gpus_per_node: int | None
-    world_size: int | None
-    cluster: str | None
-    rank: int | None
-    contention: bool
-    overlap_model: str
-    host_factor: float | None
-    host_time: bool
-    prices: Sequence[str | os.PathLike[str]]
-    bandwidth: Sequence[str]
-    stragglers: Sequence[str]
-    scale_op: Sequence[str]
-    estimator: Sequence[str]
-
-
-class SimulateKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.SimulateOptions`, likewise."""
-
-    scale: str | None
-    fail: Sequence[str]
-    ranks_simulated: str
-    jitter: Sequence[str]
-    jitter_draws: int
-    budget: str
-    events: str | os.PathLike[str] | None
-    seed: int
-
-
-class ReplanKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.ReplanOptions`, likewise."""
-
-    layers: int | None
-    larger: str | os.PathLike[str] | None
-    wider: str | os.PathLike[str] | None
-    pipeline: int | None
-    micro_batches: int | None
-    data_parallel: int | None
-    save: str | os.PathLike[str] | None
-
-
-class RunKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.RunOptions`, likewise."""
-
-    module: bool
-    ranks: str
-    checks: int | None
-    check_time: float
-    steps: int | None
-    limit: float
-    values: Sequence[str]
-    draws: int
-    sanitize: bool
-    live: bool
-    save: str | os.PathLike[str] | None
-    profile_missing: bool
 
 
 def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywords]) -> Result:
@@ -143,32 +85,6 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
         InputError: one of them cannot be read, or there is only one.
     """
     return compare_jobs(jobs)
-
-
-class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.planner.search_options.SearchOptions`, which documents each and its default."""
-
-    objective: Sequence[str]
-    spare_gib: float
-    max_gpus: int | None
-    max_days: float | None
-    tokens: float | None
-    price_per_gpu_hour: float | Mapping[str, float] | None
-    sampler: str
-    trials: int | None
-    seed: int
-    jobs: int | None
-    ray: str | None
-    budget: float | None
-    study: str | None
-    prune: Sequence[str]
-    dtype: str
-    space: str | None
-    confirm: int
-    framework: str
-    framework_plans: int | None
-    precision: str | None
-    framework_args: str | None
 
 
 def search(
@@ -298,15 +214,6 @@ def validate(table: str | os.PathLike[str], **options: Unpack[keyword_types.Vali
     """
     rows: list[dict[str, str]] = ask("validate", os.fspath(table), **options)["rows"]
     return rows
-
-
-class CalibrateKeywords(TypedDict, total=False):
-    """Keywords of `presim.studies.calibrate.correct_cluster.calibrate_job`, likewise."""
-
-    trace: str | os.PathLike[str] | None
-    change: Part | None
-    step: int | None
-    missing: Literal["refuse", "same"]
 
 
 def calibrate(

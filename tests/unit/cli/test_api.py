@@ -13,7 +13,7 @@ import pytest
 
 import presim
 from presim.cli import asked
-from presim.cli.api import ReplanKeywords, RunKeywords, SimulateKeywords
+from presim.cli.option_keywords import ReplanKeywords, RunKeywords, SimulateKeywords
 from presim.cli.replan import command as replan_command
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
