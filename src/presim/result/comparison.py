@@ -86,5 +86,5 @@ class Comparison(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         steps = [(row.label, row.step_time_s) for row in self.results[:_SHOWN]]
         shown = ", ".join(f"{label}: {'no step' if step_s is None else seconds(step_s)}" for label, step_s in steps)
-        more = f", and {len(self.results) - _SHOWN} others" if len(self.results) > _SHOWN else ""
-        return f"<Comparison of {shown}{more}>"
+        remainder = f", and {len(self.results) - _SHOWN} others" if len(self.results) > _SHOWN else ""
+        return f"<Comparison of {shown}{remainder}>"
