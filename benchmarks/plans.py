@@ -23,7 +23,7 @@ from presim.composition.plan import Plan
 from presim.evaluation.evaluate_traces import pricer_of
 from presim.evaluation.plan_evaluation import evaluate_plan
 from presim.hardware.cluster_choice import choose_cluster
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Subject
 
 RESULT = Path(__file__).parent / "results" / "plans.md"
@@ -76,7 +76,7 @@ def rows(model: str) -> list[str]:
         before = []
         for name, gpus, plan in PLANS[model]:
             cluster = choose_cluster(gpu="h100-sxm", world_size=gpus)
-            chain = Evaluator(Subject()).chain(cluster)
+            chain = PlanEvaluator(Subject()).chain(cluster)
             took, step_s = [], 0.0
             for _ in range(1 + REPEATS):
                 start = time.process_time()

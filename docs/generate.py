@@ -1,10 +1,12 @@
-"""Writes the parts of the documentation that the code knows best; a test holds that they are up to date.
+"""Writes what the options of the command line and the results say: pages of the reference, and types for Python.
 
-Run ``python docs/generate.py`` after changing an option of the command line or a field of the result.
+Run it after changing an option of the command line or a field of the result; a test holds that they are up to date.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +16,30 @@ import click
 import msgspec
 
 from presim import result as results
+from presim.cli.declared import command_of
 from presim.cli.main import cli
+from presim.cli.numbers import LengthOrAuto, Whole
 from presim.cli.verb import show_all
+from presim.cli.verb_keywords import Keyword, keywords_of
 from presim.errors import MEANINGS
 from presim.report import json
 from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
 
 DOCS = Path(__file__).parent
+KEYWORDS = DOCS.parent / "src" / "presim" / "cli" / "keyword_types.py"
+# Functions of `presim.cli.api` that take the options of a command, with the command.
+_COMMANDS = {
+    "Compose": "compose",
+    "Serve": "serve",
+    "Deploy": "deploy",
+    "Explain": "explain",
+    "Training": "training",
+    "Gate": "gate",
+    "Import": "import",
+    "Network": "network show",
+    "Validate": "validate",
+}
 _NOTICE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
 
 
@@ -126,12 +144,54 @@ def _paragraphs(docstring: str) -> str:
     return "\n".join(line.strip() for line in docstring.strip().splitlines())
 
 
+def keyword_types() -> str:
+    """``presim/cli/keyword_types.py``: the keywords of `presim.compose` and others, with their types."""
+    parts = [
+        '"""Keywords of the verbs in Python, with their types. Written by docs/generate.py from the command line."""',
+        "from __future__ import annotations\n",
+        "import os",
+        "from collections.abc import Sequence",
+        "from typing import Literal, TypeAlias, TypedDict\n",
+        "File: TypeAlias = str | os.PathLike[str]",
+        "Word: TypeAlias = str | float  # as on the command line; a number stands for itself",
+    ]
+    for name, command in _COMMANDS.items():
+        keywords = keywords_of(command)
+        lines = [f"    {word}: {_keyword_type(command, keyword)} | None" for word, keyword in keywords.items()]
+        docstring = f'    """Options of ``presim {command}``, which ``presim {command} --help-all`` explains."""\n'
+        parts.append("\n".join([f"class {name}Keywords(TypedDict, total=False):", docstring, *lines]))
+    formatter = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(KEYWORDS), "-"]
+    source = "\n".join(parts)
+    return subprocess.run(formatter, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def _keyword_type(command: str, keyword: Keyword) -> str:
+    option = keyword.option
+    if option.type == "switch" or option.opposite_flag:
+        return "bool"
+    parameter = next(parameter for parameter in command_of(command).params if parameter.name == option.name)
+    if option.type == "choice":
+        words = ", ".join(f'"{word}"' for word in option.choices)
+        single = f"Literal[{words}]"
+    elif option.type == "number":
+        single = "int" if isinstance(parameter.type, Whole) else "float"
+    else:
+        is_file = isinstance(parameter.type, click.Path) or option.metavar in ("DIR", "FILE")
+        single = "File" if is_file else "Word"
+    if isinstance(parameter.type, LengthOrAuto):
+        single = 'int | Literal["auto"]'
+    if option.num_words > 1:
+        return f"Sequence[{single}]"
+    return f"{single} | Sequence[{single}]" if option.is_multiple else single
+
+
 def generated() -> dict[Path, str]:
     """Every generated file and what it should hold."""
     return {
         DOCS / "reference" / "cli.md": cli_reference(),
         DOCS / "reference" / "result.md": result_reference(),
         DOCS / "reference" / "result.schema.json": json.json_schema().decode(),
+        KEYWORDS: keyword_types(),
     }
 
 

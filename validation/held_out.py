@@ -14,7 +14,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.cost.learned.learned_estimator import PACKAGED
-from presim.cost.learned.learned_model_file import HeldOut, Model, read
+from presim.cost.learned.learned_model_file import HeldOut, LearnedModel, read
 from presim.system.files import write_file
 
 ABOUT = """# Learned prices on shapes that no fit has seen
@@ -31,7 +31,7 @@ class has rows in two data types, each has a line: products in fp16 are all vidu
 """
 
 
-def tables(models: list[Model]) -> Iterator[str]:
+def tables(models: list[LearnedModel]) -> Iterator[str]:
     """Tables per class and GPU, and per source and duration."""
     yield from ("", "## By class and GPU", "")
     yield "| class | GPU | points | formula | learned | median | within stated | what was fitted: points | learned |"
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def sources(models: list[Model]) -> Iterator[str]:
+def sources(models: list[LearnedModel]) -> Iterator[str]:
     """Every dataset once, with the number of unused rows."""
     yield from ("", "## Datasets", "")
     found = {source.name: source for model in models for source in model.sources}

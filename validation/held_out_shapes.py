@@ -23,7 +23,7 @@ from presim.cost.fitting.fit_corrections import fit_class
 from presim.cost.fitting.fit_prices import gather
 from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import Group, group_of, least_rows, shape_of
-from presim.cost.learned.learned_model_file import HeldOut, Model
+from presim.cost.learned.learned_model_file import HeldOut, LearnedModel
 from presim.errors import InputError
 from presim.system.files import check_writable, write_file
 
@@ -42,7 +42,7 @@ sources contradict, and with a slower machine's level taken off).
 """
 
 
-def row(model: Model) -> str:
+def row(model: LearnedModel) -> str:
     """Figures of one GPU."""
     parts = {part.name: part for part in model.held_out}
     shown: HeldOut = parts.get("in bfloat16") or parts["all"]

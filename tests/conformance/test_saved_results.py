@@ -51,6 +51,18 @@ def test_a_file_names_its_kind_and_version(samples: dict[str, Sample], name: str
     assert read(samples[name].path).kind is kind
 
 
+@pytest.mark.parametrize(
+    "name", ["run", "comparison", "explanation", "training", "gate", "search", "serving", "deployments"]
+)
+def test_python_shows_a_result_in_a_line(samples: dict[str, Sample], name: str) -> None:
+    """`presim.search(…)` and others, in a console."""
+    content = read(samples[name].path).content
+    shown = repr(content)
+    assert shown.startswith(f"<{type(content).__name__} ")
+    assert len(shown) < 300
+    assert "\n" not in shown
+
+
 @pytest.mark.parametrize("name", ["run", "serving", "deployments"])
 def test_the_published_schema_describes_the_file(samples: dict[str, Sample], name: str) -> None:
     """By one variant, the type of this kind; a field of another type is refused."""

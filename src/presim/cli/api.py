@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
@@ -17,6 +17,15 @@ from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
+    from presim.cli import keyword_types
+    from presim.cli.asked import Option
+    from presim.cli.option_keywords import (
+        CalibrateKeywords,
+        ReplanKeywords,
+        RunKeywords,
+        SearchKeywords,
+        SimulateKeywords,
+    )
     from presim.hardware.network.network_answer import NetworkAnswer
     from presim.planner.study import Answer
     from presim.post_training.rl_answer import RlAnswer
@@ -25,72 +34,7 @@ if TYPE_CHECKING:
     from presim.result.serving import ServingResult
     from presim.result.training import Projection
     from presim.studies.calibrate.fit_cluster import ClusterCalibration
-    from presim.studies.calibrate.parts import Part
     from presim.studies.gate.budget_check import Gate
-
-
-class EvaluationKeywords(TypedDict, total=False):
-    """Fields of `presim.evaluation.options.EvaluationOptions`, which documents each and its default."""
-
-    gpu: str | None
-    node: str | None
-    fabric: str | None
-    nodes: int | None
-    gpus_per_node: int | None
-    world_size: int | None
-    cluster: str | None
-    rank: int | None
-    contention: bool
-    overlap_model: str
-    host_factor: float | None
-    host_time: bool
-    prices: Sequence[str | os.PathLike[str]]
-    bandwidth: Sequence[str]
-    stragglers: Sequence[str]
-    scale_op: Sequence[str]
-    estimator: Sequence[str]
-
-
-class SimulateKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.SimulateOptions`, likewise."""
-
-    scale: str | None
-    fail: Sequence[str]
-    ranks_simulated: str
-    jitter: Sequence[str]
-    jitter_draws: int
-    budget: str
-    events: str | os.PathLike[str] | None
-    seed: int
-
-
-class ReplanKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.ReplanOptions`, likewise."""
-
-    layers: int | None
-    larger: str | os.PathLike[str] | None
-    wider: str | os.PathLike[str] | None
-    pipeline: int | None
-    micro_batches: int | None
-    data_parallel: int | None
-    save: str | os.PathLike[str] | None
-
-
-class RunKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.evaluation.options.RunOptions`, likewise."""
-
-    module: bool
-    ranks: str
-    checks: int | None
-    check_time: float
-    steps: int | None
-    limit: float
-    values: Sequence[str]
-    draws: int
-    sanitize: bool
-    live: bool
-    save: str | os.PathLike[str] | None
-    profile_missing: bool
 
 
 def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywords]) -> Result:
@@ -143,32 +87,6 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
     return compare_jobs(jobs)
 
 
-class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.planner.search_options.SearchOptions`, which documents each and its default."""
-
-    objective: Sequence[str]
-    spare_gib: float
-    max_gpus: int | None
-    max_days: float | None
-    tokens: float | None
-    price_per_gpu_hour: float | Mapping[str, float] | None
-    sampler: str
-    trials: int | None
-    seed: int
-    jobs: int | None
-    ray: str | None
-    budget: float | None
-    study: str | None
-    prune: Sequence[str]
-    dtype: str
-    space: str | None
-    confirm: int
-    framework: str
-    framework_plans: int | None
-    precision: str | None
-    framework_args: str | None
-
-
 def search(
     subject: str | Sequence[str],
     vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
@@ -209,16 +127,14 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-Option: TypeAlias = bool | float | str | Sequence[str] | None
-
-
 def ask(verb: str, *arguments: str, **options: Option) -> Any:
     """Run any verb that writes a result, by the options of its command line, and return the result as data.
 
     ``ask("compose", "llama3-8b", gpu="h100-sxm", nodes=16, seq=4096)`` is `presim compose llama3-8b --gpu h100-sxm
     --nodes 16 --seq 4096 --json …`. True gives a flag, False the second of a pair such as --sp/--no-sp, a sequence an
-    option several times. A name that Python reserves ends in ``_``. What is returned has the type that
-    `presim.studies.saved_results` reads, as `presim.result.Result`, or is a dictionary.
+    option several times. A name that Python reserves ends in ``_``. Fields of a plan are names, too: ``sequence=4096``
+    is ``seq=4096``. What is returned has the type that `presim.studies.saved_results` reads, as `presim.result.Result`,
+    or is a dictionary.
 
     Raises:
         InputError: there is no such verb or option, or the verb refuses its value.
@@ -228,7 +144,7 @@ def ask(verb: str, *arguments: str, **options: Option) -> Any:
     return answer(verb, arguments, options)
 
 
-def compose(model: str, **options: Option) -> Result:
+def compose(model: str, **options: Unpack[keyword_types.ComposeKeywords]) -> Result:
     """A training job of a model by a plan, without a program; ``options`` as in `ask`.
 
     ``compose("llama3-8b", gpu="h100-sxm", nodes=2, tp=8, seq=8192)``.
@@ -237,7 +153,7 @@ def compose(model: str, **options: Option) -> Result:
     return result
 
 
-def serve(model: str, **options: Option) -> ServingResult:
+def serve(model: str, **options: Unpack[keyword_types.ServeKeywords]) -> ServingResult:
     """Latency and throughput of a served model under a load; ``options`` as in `ask`.
 
     ``serve("qwen3-32b", gpu="h200-sxm", rate=4.0, input=2048, output=512)``.
@@ -246,7 +162,7 @@ def serve(model: str, **options: Option) -> ServingResult:
     return result
 
 
-def deploy(model: str, **options: Option) -> DeployResult:
+def deploy(model: str, **options: Unpack[keyword_types.DeployKeywords]) -> DeployResult:
     """The deployment of a model with the most throughput within an SLO; ``options`` as in `ask`.
 
     ``deploy("qwen3-32b", gpu=["h100-sxm", "h200"], input=2048, output=512, slo=["ttft:1000", "tpot:30"])``.
@@ -255,13 +171,13 @@ def deploy(model: str, **options: Option) -> DeployResult:
     return result
 
 
-def explain(job: str | os.PathLike[str], **options: Option) -> Explanation:
+def explain(job: str | os.PathLike[str], **options: Unpack[keyword_types.ExplainKeywords]) -> Explanation:
     """What limits a saved job, and what would help; ``options`` as in `ask`."""
     explanation: Explanation = ask("explain", os.fspath(job), **options)
     return explanation
 
 
-def training(job: str | os.PathLike[str], **options: Option) -> Projection:
+def training(job: str | os.PathLike[str], **options: Unpack[keyword_types.TrainingKeywords]) -> Projection:
     """Duration and cost of a whole training from a step of a saved job; ``options`` as in `ask`.
 
     ``training("job", tokens=1e12, gpus=1024)``.
@@ -270,19 +186,19 @@ def training(job: str | os.PathLike[str], **options: Option) -> Projection:
     return projection
 
 
-def gate(budgets: str | os.PathLike[str], **options: Option) -> Gate:
+def gate(budgets: str | os.PathLike[str], **options: Unpack[keyword_types.GateKeywords]) -> Gate:
     """The jobs of a TOML file held against their budgets; ``options`` as in `ask`."""
     checked: Gate = ask("gate", os.fspath(budgets), **options)
     return checked
 
 
-def import_profile(*files: str | os.PathLike[str], **options: Option) -> Result:
+def import_profile(*files: str | os.PathLike[str], **options: Unpack[keyword_types.ImportKeywords]) -> Result:
     """A job from the profile of a real run, evaluated on the hardware of the run; ``options`` as in `ask`."""
     result: Result = ask("import", *[os.fspath(file) for file in files], **options)
     return result
 
 
-def network(cluster: str | os.PathLike[str], **options: Option) -> NetworkAnswer:
+def network(cluster: str | os.PathLike[str], **options: Unpack[keyword_types.NetworkKeywords]) -> NetworkAnswer:
     """The described network of a cluster file, and a collective on it; ``options`` as in `ask`.
 
     ``network("cluster.toml", collective="all_to_all")``.
@@ -291,22 +207,13 @@ def network(cluster: str | os.PathLike[str], **options: Option) -> NetworkAnswer
     return described
 
 
-def validate(table: str | os.PathLike[str], **options: Option) -> list[dict[str, str]]:
+def validate(table: str | os.PathLike[str], **options: Unpack[keyword_types.ValidateKeywords]) -> list[dict[str, str]]:
     """The rows of a table of measured runs with their predictions; ``options`` as in `ask`.
 
     ``validate("collectives.csv", kind="collectives")``.
     """
     rows: list[dict[str, str]] = ask("validate", os.fspath(table), **options)["rows"]
     return rows
-
-
-class CalibrateKeywords(TypedDict, total=False):
-    """Keywords of `presim.studies.calibrate.correct_cluster.calibrate_job`, likewise."""
-
-    trace: str | os.PathLike[str] | None
-    change: Part | None
-    step: int | None
-    missing: Literal["refuse", "same"]
 
 
 def calibrate(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 
-from presim.cli.declared import Declaration, command_of, declarations, in_order, python_keyword, several_words
+from presim.cli.declared import Declaration, command_of, in_order, several_words
 from presim.cli.main import cli
+from presim.cli.verb_keywords import Keyword, keywords_of, verb_and_arguments
 from presim.errors import InputError
 from presim.studies.saved_results.read_result import read
-from presim.system.files import write_file
 from presim.system.files.scratch import temporary_folder
 
-_PRINTING = ("doctor", "network", "trace")  # verbs whose --json prints the result
-Option: TypeAlias = bool | float | str | Sequence[str] | None
+Value: TypeAlias = bool | float | str | os.PathLike[str]
+Option: TypeAlias = Value | Sequence[Value] | None
 
 
 def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -> Any:
@@ -30,41 +30,37 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
     """
     with temporary_folder("asked") as folder:
         path = Path(folder, "result.json")
-        asking = _asking(verb, path)
-        words = [verb, *in_order(verb, arguments, [*_words(verb, options), *asking])]
-        printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        command, arguments = verb_and_arguments(verb, arguments)
+        options_and_out = [*_words(command, options), _out(command), str(path)]
+        words = [*command.split(), *in_order(command, arguments, options_and_out)]
         try:
-            with contextlib.redirect_stdout(printed):
+            with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
                 cli.main(words, prog_name="presim", standalone_mode=False)
         except click.ClickException as error:
             raise InputError(error.format_message()) from error
-        if str(path) not in asking:
-            write_file(path, printed.buffer.getvalue())
         return read(path).content
 
 
-def _asking(verb: str, path: Path) -> list[str]:
-    """The words with which a verb writes its result to a file, or prints it where it takes none.
+def _out(command: str) -> str:
+    """The option with which a command writes its result to a file.
 
     Raises:
-        InputError: it does neither.
+        InputError: it writes none.
     """
-    if verb in _PRINTING:
-        return ["--json"]
-    if verb == "validate":
-        return ["--out", str(path)]
-    if not any("--json" in option.opts and not getattr(option, "is_flag", False) for option in command_of(verb).params):
-        raise InputError(f"`presim {verb}` writes no result with --json, so it cannot be asked for one")
-    return ["--json", str(path)]
+    if command == "validate":
+        return "--out"
+    if not any("--json" in option.opts for option in command_of(command).params):
+        raise InputError(f"`presim {command}` writes no result with --json, so it cannot be asked for one")
+    return "--json"
 
 
 def _words(verb: str, options: Mapping[str, Option]) -> list[str]:
-    by_keyword = {python_keyword(field.flag): field for field in declarations(verb) if field.flag}
+    keywords = keywords_of(verb)
     words: list[str] = []
-    for keyword, value in options.items():
-        if keyword not in by_keyword:
-            raise InputError(_unknown(verb, keyword, list(by_keyword)))
-        words += _option(by_keyword[keyword], value)
+    for name, value in options.items():
+        if name not in keywords:
+            raise InputError(_unknown(verb, name, list(keywords)))
+        words += _option(keywords[name], value)
     return words
 
 
@@ -76,17 +72,23 @@ def _unknown(verb: str, keyword: str, keywords: Sequence[str]) -> str:
     return f"`presim {verb}` has no option {keyword!r}; {hint}"
 
 
-def _option(field: Declaration, value: Option) -> list[str]:
+def _option(keyword: Keyword, value: Option) -> list[str]:
+    option = keyword.option
     if value is None:
         return []
     if isinstance(value, bool):
-        opposite = [field.opposite_flag] if field.opposite_flag else []
-        return [field.flag] if value else opposite
-    values = [value] if isinstance(value, str | float | int) else value
-    if field.num_words > 1:
-        return several_words(field, [_word(part) for part in values])
-    return [f"{field.flag}={_word(part)}" for part in values]
+        return _switch(option, value != keyword.is_inverse)
+    values = [value] if isinstance(value, str | int | float | os.PathLike) else value
+    if option.num_words > 1:
+        return several_words(option, [_word(part) for part in values])
+    return [f"{option.flag}={_word(part)}" for part in values]
 
 
-def _word(value: float | str) -> str:
+def _switch(option: Declaration, is_given: bool) -> list[str]:
+    if is_given:
+        return [option.flag]
+    return [option.opposite_flag] if option.opposite_flag else []
+
+
+def _word(value: Value) -> str:
     return repr(value) if isinstance(value, float) else str(value)

@@ -37,12 +37,15 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 def command_of(verb: str) -> click.Command:
-    """The verb's command.
+    """The verb's command; ``network show``: a command below it.
 
     Raises:
         InputError: there is no such verb.
     """
-    command = cli.get_command(click.Context(cli), verb)
+    name, *below = verb.split() or [verb]
+    command = cli.get_command(click.Context(cli), name)
+    for word in below:
+        command = command.commands.get(word) if isinstance(command, click.Group) else None
     if command is None:
         verbs = cli.list_commands(click.Context(cli))
         similar_verbs = difflib.get_close_matches(verb, verbs, 2)

@@ -13,17 +13,7 @@ from presim.cli.verb import VerbGroup
 from presim.units import quantities
 
 
-class _ModelFirst(VerbGroup):
-    """``presim graph MODEL`` is ``presim graph take MODEL``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default subcommand if none is given."""
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["take", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("graph", cls=_ModelFirst)
+@click.group("graph", cls=VerbGroup, default="take")
 def graph() -> None:
     """Export a model as a graph of operators, or inspect one.
 

@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     from presim.hardware.network.topology import Topology
 
 
-class _FileFirst(VerbGroup):
-    """``presim network FILE`` is ``presim network show FILE``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default subcommand if none is given."""
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("network", cls=_FileFirst)
+@click.group("network", cls=VerbGroup, default="show")
 def network() -> None:
     """Show a network, the time of a collective on it, or the algorithms that NCCL chooses.
 

@@ -61,9 +61,19 @@ class Verb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A verb with verbs below it."""
+    """A verb with verbs below it; words that name none are the default's: ``network FILE`` is ``network show FILE``."""
 
     command_class = Verb
+
+    def __init__(self, *args: Any, default: str = "", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default's name if none is given."""
+        if self.default and args and args[0] not in (*self.commands, "-h", "--help"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """As click's, with ``--help-all``, which is ``--help`` here."""

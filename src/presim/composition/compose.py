@@ -38,7 +38,7 @@ _EVEN_EXPERTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Composed(Job):
     """A job, with what the composer knows of its micro-batches."""
 

@@ -22,7 +22,7 @@ from presim.composition.passes import (
     zero_bubble,
 )
 from presim.composition.passes.expert_routing import ExpertLoad
-from presim.composition.passes.pass_chain import Chain
+from presim.composition.passes.pass_chain import PassChain
 from presim.composition.plan import Plan
 from presim.composition.stage_placement import stage_ranks
 from presim.hardware.cluster import Cluster
@@ -32,7 +32,7 @@ from presim.hardware.gpu_schema import Gpu
 def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str], ExpertLoad]:
     """The graph of one rank after all passes, notes, and the load of its experts. Each pass is checked."""
     megatron = plan.data_style == "zero1"
-    chain = Chain(graph, plan.micro_batch, plan.sequence)
+    chain = PassChain(graph, plan.micro_batch, plan.sequence)
     tensor = functools.partial(
         tensor_parallel.apply,
         degree=plan.tensor,
@@ -50,21 +50,23 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     chain.step("attention", functools.partial(attention_backend.apply, backend=_backend(plan, cluster)))
     chain.step("compiled functions", compiled_functions.apply)
     changed, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
-    chain = Chain(changed, plan.micro_batch, plan.local_sequence)  # 2:4 products have fewer FLOPs
+    chain = PassChain(changed, plan.micro_batch, plan.local_sequence)  # 2:4 products have fewer FLOPs
     notes += expert_notes
     if plan.activation_budget < 1:
         notes += _within_budget(chain, plan, cluster.gpu)
     if plan.pipeline > 1:
         ranks = stage_ranks(plan)
         ends_apart = ranks[0] != ranks[-1]  # not where stages turn back, as DualPipe's do
-        chain = Chain(untie.apply(chain.graph) if ends_apart else chain.graph, plan.micro_batch, plan.local_sequence)
+        chain = PassChain(
+            untie.apply(chain.graph) if ends_apart else chain.graph, plan.micro_batch, plan.local_sequence
+        )
         chain.step("pipeline", shared_root.apply)
         if plan.order in ("zero-bubble", "dualpipe", "dualpipev") or splits_backward(plan.rank_passes):
             chain.step("zero-bubble", zero_bubble.apply)
     return chain.graph, notes, load
 
 
-def _share_experts(chain: Chain, plan: Plan) -> tuple[ExpertLoad, list[str]]:
+def _share_experts(chain: PassChain, plan: Plan) -> tuple[ExpertLoad, list[str]]:
     """Expert parallelism, for the rank with the most tokens; returns its load and notes."""
     if plan.expert == 1:
         return expert_routing.EVEN, []
@@ -89,7 +91,7 @@ def _share_experts(chain: Chain, plan: Plan) -> tuple[ExpertLoad, list[str]]:
     ]
 
 
-def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
+def _within_budget(chain: PassChain, plan: Plan, gpu: Gpu) -> list[str]:
     """Choose which activations blocks keep within the budget; returns notes."""
     recomputations: list[budget.BlockRecomputation] = []
     cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)

@@ -218,7 +218,7 @@ def _report(
 
 
 def _link_name(cluster: Cluster) -> Callable[[int], str]:
-    return described_network(cluster)[1].link_name if cluster.network else str
+    return described_network(cluster).link_name if cluster.network else str
 
 
 def _notes(job: _Simulation, prepared: Prepared, view: JobView, of_capture: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
 from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Value
 from presim.planner.trials.trial_messages import Subject
 
@@ -78,7 +78,7 @@ def check_sequence(fixed: Mapping[str, Value], varied: Mapping[str, object]) -> 
 def _clusters(varied: Mapping[str, Sequence[Value]], options: ClusterOptions) -> list[Cluster]:
     base = {name: getattr(options, name) for name in (*CLUSTER, "cluster")}
     parts = {name: tuple(varied[name]) for name in CLUSTER if name in varied}
-    return [Evaluator(Subject(options=base)).cluster(point) for point in Space(parts, {})]
+    return [PlanEvaluator(Subject(options=base)).cluster(point) for point in Space(parts, {})]
 
 
 def _on_groups(clusters: Sequence[Cluster]) -> list[str]:

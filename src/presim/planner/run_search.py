@@ -20,7 +20,7 @@ from presim.planner.strategy.plan_bounds import Bounds
 from presim.planner.strategy.prune import LOSSY, OF_TIME, NoPruning, RulePruner, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.strategy.search_loop import (
-    Evaluation,
+    EvaluationRounds,
     NoStore,
     Progress,
     Pruner,
@@ -28,7 +28,7 @@ from presim.planner.strategy.search_loop import (
     interrupted_trials,
 )
 from presim.planner.study import Answer, front_of, overlapping, ranked
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.storage import open_study
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.trial_messages import Subject
@@ -58,7 +58,7 @@ def run(request: SearchRequest, progress: Progress = lambda text: None) -> Answe
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_study(request)) if request.study else NoStore()
         workers = _workers(request, job)
-        evaluation = Evaluation(request, workers, store, progress)
+        evaluation = EvaluationRounds(request, workers, store, progress)
         with caught() as stop, workers:
             search = evaluate_all_points if request.strategy == "exhaustive" else evaluate_sampled_points
             trials = search(request, evaluation, pruner(request, job))
@@ -90,7 +90,7 @@ def pruner(request: SearchRequest, job: Subject) -> Pruner:
     rules = rules_of(request.prune)
     if request.command or request.plan_fields or not rules:
         return NoPruning()
-    evaluator = Evaluator(job)
+    evaluator = PlanEvaluator(job)
     if evaluator.changes:  # bounds of time are those of presim's prices on the cluster as it is
         rules = tuple(rule for rule in rules if rule not in OF_TIME)
     return RulePruner(

@@ -9,15 +9,16 @@ import msgspec
 
 from presim.errors import InputError
 from presim.planner.objectives import Constraints, Objective, Work
-from presim.planner.trials.trial import Figures, Point, Trial, Value
+from presim.planner.trials.trial import Figures, Point, Trial, Value, key
 from presim.system.files import FormatError, decode_json
 from presim.system.files.field_bounds import Count, Real, Seconds, Version
 from presim.system.files.field_docs import doc
+from presim.units import seconds
 
 SCHEMA_VERSION = 1
 
 
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+class CapturedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """The capture of one of the best composed plans."""
 
     number: Annotated[Count, doc("The trial's.")]
@@ -28,10 +29,10 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     words: Annotated[str, doc("Why there are no figures.")] = ""
 
 
-class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+class CapturedRanking(msgspec.Struct, frozen=True, kw_only=True):
     """Ranking of the best composed plans by their captures."""
 
-    trials: Annotated[list[Confirmed], doc("Captures, in the order of composed plans.")]
+    trials: Annotated[list[CapturedTrial], doc("Captures, in the order of composed plans.")]
     order: Annotated[list[Count], doc("Numbers of the captured, feasible trials, best first.")]
     regret: Annotated[
         Real | None, doc("Loss of the best composed plan against the best captured plan, as a share of the objective.")
@@ -81,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     loses: Annotated[
         dict[str, Real], doc("Difference between the second-best and the best trial for each part of the step, s.")
     ] = {}
-    confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
+    confirmation: Annotated[CapturedRanking | None, doc("Captures of the best plans; null without --confirm.")] = None
     from_framework: Annotated[
         FrameworkPlans | None, doc("Plans priced from a framework's captures; null without --framework.")
     ] = None
@@ -122,6 +123,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def best_point(self) -> Point | None:
         """The knobs of the best plan; None if no plan is feasible."""
         return self.trial(self.best[0]).point if self.best else None
+
+    def __repr__(self) -> str:
+        plans = f"{len(self.best)} of {len(self.trials)} plans are feasible"
+        if not self.best:
+            return f"<Answer {self.subject}: {plans}>"
+        best = self.trial(self.best[0])
+        step = f", step {seconds(best.figures.step_time_s)}" if best.figures is not None else ""
+        knobs = key({name: value for name, value in best.point.items() if name in self.varied})
+        return f"<Answer {self.subject}: {plans}; the best: {knobs}{step}>"
 
 
 def ranked(trials: Sequence[Trial], objective: Objective, work: Work, constraints: Constraints) -> list[Trial]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from presim.report.bars import Bar, Part
 from presim.report.rendering import json_text
 from presim.report.screen import Heading, Title, show
-from presim.result.explanation import Captured, Explanation, Gain
+from presim.result.explanation import CapturedCandidate, Explanation, Gain
 from presim.result.time import Slice
 from presim.units import gib, percent, seconds, seconds_range
 
@@ -71,7 +71,7 @@ def render(explanation: Explanation) -> RenderableType:
         )
         parts += [Heading("Captured", caption), _indent(_captured(captures.rows))]
         parts += [
-            _indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in captures.rows if row.words
+            _indent(Text(f"{row.change} was not captured: {row.words}", "dim")) for row in captures.rows if row.words
         ]
     return Group(*parts)
 
@@ -95,7 +95,7 @@ def _gains(gains: Sequence[Gain]) -> Table:
     for gain in gains:
         table.add_row(
             Text.assemble(
-                gain.what, (f"  {gain.kind}" if gain.kind == "bound" else "", "yellow"), f"\n  {gain.options}"
+                gain.change, (f"  {gain.kind}" if gain.kind == "bound" else "", "yellow"), f"\n  {gain.options}"
             ),
             _signed_s(gain.gain_s),
             seconds_range(gain.gain_low_s, gain.gain_high_s) if gain.gain_s > 0 else "",
@@ -105,7 +105,7 @@ def _gains(gains: Sequence[Gain]) -> Table:
     return table
 
 
-def _captured(rows: Sequence[Captured]) -> Table:
+def _captured(rows: Sequence[CapturedCandidate]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", "composed", "captured", "80 % interval", "tokens/s", "memory"):
         table.add_column(name, justify="right" if name else "left", min_width=0 if name else 16, no_wrap=bool(name))
@@ -114,7 +114,7 @@ def _captured(rows: Sequence[Captured]) -> Table:
             continue
         interval = (row.gain_low_s or 0.0, row.gain_high_s or 0.0)
         table.add_row(
-            Text(row.what),
+            Text(row.change),
             _signed_s(row.composed_gain_s),
             _signed_s(row.gain_s),
             seconds_range(*interval) if row.gain_s > 0 else "",

@@ -7,6 +7,9 @@ from typing import Annotated
 import msgspec
 
 from presim.system.files.field_docs import doc
+from presim.units import seconds
+
+_SHOWN = 4  # results in a line
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -79,3 +82,9 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: Annotated[list[Difference], doc("From the baseline to each of the others.")]
     partial: Annotated[bool, doc("Whether a signal ended the comparison before all results were there.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "comparison"
+
+    def __repr__(self) -> str:
+        steps = [(row.label, row.step_time_s) for row in self.results[:_SHOWN]]
+        shown = ", ".join(f"{label}: {'no step' if step_s is None else seconds(step_s)}" for label, step_s in steps)
+        remainder = f", and {len(self.results) - _SHOWN} others" if len(self.results) > _SHOWN else ""
+        return f"<Comparison of {shown}{remainder}>"

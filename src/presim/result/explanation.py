@@ -9,6 +9,7 @@ import msgspec
 from presim.result.critical_path import CriticalPath
 from presim.result.provenance import Limit
 from presim.system.files.field_docs import doc
+from presim.units import seconds
 
 SCHEMA_VERSION = 1
 
@@ -16,8 +17,8 @@ SCHEMA_VERSION = 1
 class Gain(msgspec.Struct, frozen=True):
     """One candidate, simulated."""
 
-    what: Annotated[str, doc("What is changed.")]
-    how: Annotated[str, doc("How to make this change on the cluster.")]
+    change: Annotated[str, doc("What is changed.")] = msgspec.field(name="what")
+    remedy: Annotated[str, doc("How to make this change on the cluster.")] = msgspec.field(name="how")
     kind: Annotated[str, doc("bound: an upper limit of such a gain; change: something that can be done.")]
     options: Annotated[str, doc("Options of `presim simulate`, or fields of the plan, that reproduce it.")]
     step_time_s: Annotated[float, doc("Seconds of a step with it.")]
@@ -29,10 +30,10 @@ class Gain(msgspec.Struct, frozen=True):
     fits: Annotated[bool | None, doc("Whether the job still fits.")]
 
 
-class Captured(msgspec.Struct, frozen=True):
+class CapturedCandidate(msgspec.Struct, frozen=True):
     """One candidate, captured on the real program."""
 
-    what: Annotated[str, doc("What is changed.")]
+    change: Annotated[str, doc("What is changed.")] = msgspec.field(name="what")
     options: Annotated[str, doc("Knobs with their values.")]
     composed_gain_s: Annotated[float | None, doc("Seconds saved per step as composed; none: it was not composed.")]
     composed_throughput_ratio: Annotated[float | None, doc("Tokens per second over those without, as composed.")]
@@ -48,12 +49,12 @@ class Captured(msgspec.Struct, frozen=True):
     fits: Annotated[bool | None, doc("Whether the job still fits.")] = None
 
 
-class Confirmation(msgspec.Struct, frozen=True):
+class CapturedCandidates(msgspec.Struct, frozen=True):
     """Candidates that were captured."""
 
     by: Annotated[str, doc("What they were captured with: the user's command, or a framework.")]
     step_time_s: Annotated[float, doc("Seconds of a step of the captured job as it is.")]
-    rows: Annotated[list[Captured], doc("The candidates by throughput, largest first; failures last.")]
+    rows: Annotated[list[CapturedCandidate], doc("The candidates by throughput, largest first; failures last.")]
     partial: Annotated[bool, doc("Whether a signal ended the captures before the last candidate.")] = False
 
 
@@ -73,6 +74,13 @@ class Explanation(msgspec.Struct, frozen=True):
     ]
     plans: Annotated[list[Gain], doc("With a model: neighbouring plans, composed and simulated, largest gain first.")]
     refused: Annotated[list[str], doc("Candidates and neighbouring plans that are not possible, with the reason.")]
-    confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None
+    confirmed: Annotated[
+        CapturedCandidates | None, doc("Candidates captured on the real program, where asked for.")
+    ] = None
     partial: Annotated[bool, doc("Whether a signal ended it before all candidates were evaluated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "explanation"
+
+    def __repr__(self) -> str:
+        first = f", first {self.gains[0].change}: {seconds(self.gains[0].gain_s)} saved" if self.gains else ""
+        step = seconds(self.step_time_s)
+        return f"<Explanation of {self.script} on {self.cluster}, step {step}: {len(self.gains)} candidates{first}>"

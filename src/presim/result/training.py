@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from presim.system.files.field_docs import doc
+from presim.units import count, plain
 
 SCHEMA_VERSION = 1
 
@@ -62,3 +63,7 @@ class Projection(msgspec.Struct, frozen=True):
     not_modelled: Annotated[list[str], doc("Effects that the figures leave out.")]
     partial: Annotated[bool, doc("Whether a signal ended it before all trainings were simulated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "training"
+
+    def __repr__(self) -> str:
+        days = f"{plain(self.days.mean)} days ({plain(self.days_low)} to {plain(self.days_high)})"
+        return f"<Projection of {self.script} on {self.cluster}: {count(self.tokens)} tokens in {days}>"

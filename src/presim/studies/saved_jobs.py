@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from presim.composition.plan import Plan
     from presim.result import Result
     from presim.result.comparison import Comparison
-    from presim.result.explanation import Confirmation, Explanation, Gain
+    from presim.result.explanation import CapturedCandidates, Explanation, Gain
     from presim.result.training import Projection
     from presim.studies.explain.confirm import CaptureOptions
     from presim.studies.projection.token_budget import ProjectionRequest
@@ -139,7 +139,7 @@ def explain_job(
     def simulate(changed: EvaluationOptions) -> Result:
         return evaluate_saved(directory, changed).result
 
-    def confirmed(plans: Sequence[tuple[Gain, Plan]]) -> Confirmation:
+    def confirmed(plans: Sequence[tuple[Gain, Plan]]) -> CapturedCandidates:
         plan = planned.plan if planned else None
         point = confirm.current_point(captures, plan)
         candidates = [*confirm.plan_candidates(plans, captures, plan), *confirm.varied_candidates(captures, point)]

@@ -73,7 +73,7 @@ class CaptureSpeed:
         """Host time over host time on an idle machine; 1 if too little is known."""
         if len(self._ratios) < _MIN_STRETCHES:
             return 1.0
-        slowdown = _weighted_median(self._ratios, self._references)
+        slowdown = weighted_median(self._ratios, self._references)
         return float(_trusted(np.array(slowdown), self._known_ns / max(self._total_ns, 1), self._count))
 
 
@@ -137,7 +137,7 @@ def on_idle_machine(trace: Trace) -> Trace:
     )
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
     slowdowns = _trusted(
-        np.array([_weighted_median(ratios[window], references[window]) for window in windows]), share, len(ratios)
+        np.array([weighted_median(ratios[window], references[window]) for window in windows]), share, len(ratios)
     )
     last = stretch_ends[[window[-1] for window in windows[:-1]]]
     slowdown = slowdowns[np.searchsorted(last, np.arange(len(trace)))]
@@ -155,8 +155,8 @@ def _trusted(slowdown: Floats, share: float, count: int) -> Floats:
     return np.where(slowdown < 1, np.maximum(slowdown, _FASTEST) ** trust, slowdown)
 
 
-def _weighted_median(values: Floats, weights: Floats) -> float:
-    """The median of values [n] with weights [n]."""
+def weighted_median(values: Floats, weights: Floats) -> float:
+    """The median of values [n] with weights [n]: the smallest that, with all smaller ones, has half of the weight."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])

@@ -11,7 +11,7 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, STOPPED_WITH_ANOTHER, Trace
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Job:
     """Traces of the captured ranks, and which ranks they represent.
 
@@ -63,3 +63,9 @@ class Job:
             if manifest.exit in FAILED and manifest.error != STOPPED_WITH_ANOTHER
         ]
         return failed_ranks[0] if failed_ranks else manifests[0].rank
+
+    def __repr__(self) -> str:
+        manifest = self.traces[0].manifest
+        script = os.path.basename(manifest.script)
+        ranks = f"{len(self.traces)} of {manifest.world_size} ranks captured"
+        return f"<{type(self).__name__} {script}: {ranks}, for {manifest.gpu}>"

@@ -144,10 +144,11 @@ _CALIBRATE = "calibrate serving llama3-8b --gpu h100-sxm --from bench.json --out
 _FITTED, _IMPORTED = "fitted/gemm-half.a100-80gb-sxm.json", "prices/b200.imported.measured.parquet"
 CASES = (
     Moment("search", _verb("search"), f"{_SEARCH} --json r.json --csv r.csv --html r.html --write best",
-           "presim.planner.strategy.search_loop:Evaluation._finished", 3, printed="partial: the search ended before",
+           "presim.planner.strategy.search_loop:EvaluationRounds._finished", 3,
+           printed="partial: the search ended before",
            outputs=("r.json", "r.csv", "r.html"), torch=True),
     Moment("search, nothing finished", _verb("search"), f"{_SEARCH} --json r.json",
-           "presim.planner.strategy.search_loop:Evaluation._finished", torch=True),
+           "presim.planner.strategy.search_loop:EvaluationRounds._finished", torch=True),
     Moment("deploy", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 4 --json r.json --out launch",
            "presim.serving.deployments.deployment_search:_points", 3,
             printed="Partial: it was interrupted before the end.",

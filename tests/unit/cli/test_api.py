@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 import presim
-from presim.cli.api import ReplanKeywords, RunKeywords, SimulateKeywords
+from presim.cli import asked
+from presim.cli.option_keywords import ReplanKeywords, RunKeywords, SimulateKeywords
 from presim.cli.replan import command as replan_command
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
@@ -119,6 +121,8 @@ def test_a_network_and_a_table_are_asked_as_values(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('gpu = "h100-sxm"\nnodes = 2\n[network]\n')
     described = presim.network(tmp_path / "c.toml")
     assert described.gpus == 16
+    exchanged = presim.network(tmp_path / "c.toml", collective="all_to_all", ranks="0-7")
+    assert (exchanged.collective, exchanged.ranks) == ("all_to_all", 8)
     table = "id,gpu,n_gpus,nodes,collective,size_bytes,time_us\na,h100-sxm,8,1,all_reduce,1048576,60\n"
     (tmp_path / "t.csv").write_text(table)
     (row,) = presim.validate(tmp_path / "t.csv", kind="collectives")
@@ -139,4 +143,29 @@ def test_a_verb_is_asked_by_its_options() -> None:
     assert isinstance(result, presim.Result)
     assert result.step_time_s
     with pytest.raises(InputError, match="no option 'spoons'"):
-        presim.compose("llama3-1b", spoons=3)
+        presim.compose("llama3-1b", spoons=3)  # type: ignore[call-arg]
+
+
+def test_an_option_is_named_by_its_flag_or_by_the_field_that_it_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag that turns something off is True where the field is False."""
+    lines: list[list[str]] = []
+    monkeypatch.setattr(asked.cli, "main", lambda words, **_: lines.append(words[:-2]))
+    monkeypatch.setattr(asked, "read", lambda path: SimpleNamespace(content=path))
+    presim.compose("m", seq=4, mbs=2, dp_style="ddp", sp=False, straggler=["node1=2"], no_contention=True)
+    presim.compose(
+        "m",
+        sequence=4,
+        micro_batch=2,
+        data_style="ddp",
+        sequence_parallel=False,
+        stragglers="node1=2",
+        contention=False,
+    )
+    presim.compose("m", contention=True, no_contention=False)
+    words = "--seq=4 --mbs=2 --dp-style=ddp --no-sp --straggler=node1=2 --no-contention"
+    assert lines == [["compose", "m", *words.split()]] * 2 + [["compose", "m"]]
+
+
+def test_the_package_has_types_for_its_users() -> None:
+    """Type checkers read annotations of an installed package only where this file lies in it."""
+    assert Path(presim.__file__).with_name("py.typed").is_file()

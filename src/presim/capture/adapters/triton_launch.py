@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from presim.capture.adapters.triton_scalars import Address, Scalar
-from presim.capture.adapters.triton_work import Kernel, TritonLaunch
+from presim.capture.adapters.triton_work import TritonKernel, TritonLaunch
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.hook import Hook
 
@@ -25,7 +25,7 @@ class LaunchWork:
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         self.guesses: dict[str, None] = {}  # notes for the result
-        self._kernels: dict[int, Kernel | None] = {}  # id of the compiled kernel -> its analysis
+        self._kernels: dict[int, TritonKernel | None] = {}  # id of the compiled kernel -> its analysis
         self._texts: dict[tuple[Any, ...], str] = {}
         self._kept: list[Any] = []  # compiled kernels are kept alive, so that ids stay unique
 
@@ -72,7 +72,7 @@ class LaunchWork:
                 self.guesses[remark] = None
         return self._texts[key]
 
-    def _kernel(self, compiled: Any) -> Kernel | None:
+    def _kernel(self, compiled: Any) -> TritonKernel | None:
         if id(compiled) not in self._kernels:
             self._kept.append(compiled)
             code = getattr(compiled, "asm", {}).get("ttir") if compiled is not None else None
@@ -98,14 +98,14 @@ def _cache_note(name: str, launch: TritonLaunch) -> str:
     )
 
 
-def _read(code: str, compiled: Any) -> Kernel | None:
+def _read(code: str, compiled: Any) -> TritonKernel | None:
     """Parse a kernel's code; None if it has no kernel or an unknown construct."""
     metadata = getattr(compiled, "metadata", None)
     target = getattr(metadata, "target", None)
     arch = getattr(target, "arch", 90)
     capability = arch if isinstance(arch, int) else 90
     try:
-        return Kernel(code, warps=getattr(metadata, "num_warps", 4), capability=capability)
+        return TritonKernel(code, warps=getattr(metadata, "num_warps", 4), capability=capability)
     except (ValueError, IndexError, KeyError):
         return None
 

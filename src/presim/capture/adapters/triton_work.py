@@ -40,7 +40,7 @@ class TritonLaunch:
         return self.loaded / max(sum(self.read.values()), 1)
 
 
-class Kernel:
+class TritonKernel:
     """A compiled kernel: its code is parsed once and evaluated for each launch.
 
     Args:

@@ -22,7 +22,7 @@ LooksUp: TypeAlias = Callable[[Node], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class ExpertLayer:
     """Nodes by number, and the tensors at the edges of what is replaced."""
 
     span: ExpertSpan
@@ -77,7 +77,7 @@ class _ExpertNodes:
         return {number for number, node in self.expert_nodes if node.view and node.inputs[0].value in values}
 
 
-def forward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> Layer:
+def forward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> ExpertLayer:
     """The layer in a forward segment.
 
     Raises:
@@ -95,7 +95,7 @@ def forward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_
         raise _unsupported_experts(span) from error
     dropped = {number for number, _ in nodes.before(*_SORTING, INDEX)}
     dropped |= {number for number, _ in nodes.after(*_RESTORING) if number < restored}
-    return Layer(
+    return ExpertLayer(
         span,
         frozenset(dropped | {restored, summed} | nodes.views(restore.outputs[0].value)),
         enter=span.maker,
@@ -110,7 +110,7 @@ def forward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_
     )
 
 
-def backward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> Layer:
+def backward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> ExpertLayer:
     """The layer in a backward segment.
 
     Raises:
@@ -134,7 +134,7 @@ def backward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks
     except (StopIteration, ValueError) as error:
         raise _unsupported_experts(span) from error
     dropped = {repeated, *zeros, *(number for number, _ in puts)}
-    return Layer(
+    return ExpertLayer(
         span,
         frozenset(dropped | nodes.views(put.inputs[2].value)),
         enter=first,

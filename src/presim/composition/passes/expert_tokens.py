@@ -15,7 +15,7 @@ import msgspec
 from presim.composition.graph.graph_schema import Node, Operand
 from presim.composition.graph.sizes import Size, divide, product
 from presim.composition.passes.collective_names import ALL_GATHER, COMBINE, DISPATCH, REDUCE_SCATTER, WAIT
-from presim.composition.passes.expert_layer import Layer, backward_layer, forward_layer
+from presim.composition.passes.expert_layer import ExpertLayer, backward_layer, forward_layer
 from presim.composition.passes.expert_routing import scaled
 from presim.composition.passes.expert_segment import GROUP, INDEX, ExpertSegment, ExpertSpan
 from presim.trace.even_routing import distinct
@@ -56,7 +56,7 @@ class TokenExchange(ExpertSegment):
             else:
                 self._nodes.append(self._with_local_experts(node))
 
-    def _resize_rows(self, layer: Layer) -> None:
+    def _resize_rows(self, layer: ExpertLayer) -> None:
         rows, within = self._shape(layer.span.tokens_in)[0], range(layer.enter, layer.leave)
         inside = []
         for number, node in enumerate(self._segment.nodes):
@@ -66,17 +66,17 @@ class TokenExchange(ExpertSegment):
         self._resize(inside, rows, self._received_rows(rows))
 
     @abc.abstractmethod
-    def _arrive(self, layer: Layer, tokens: Operand) -> Operand:
+    def _arrive(self, layer: ExpertLayer, tokens: Operand) -> Operand:
         """Exchange tokens or gradients; in the forward pass also keep their experts and weights."""
 
     @abc.abstractmethod
-    def _return(self, layer: Layer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
+    def _return(self, layer: ExpertLayer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
         """Sum each token over ranks, into ``target``.
 
         ``gradients``: of weights, shape (own experts, tokens that arrived); None in the forward pass.
         """
 
-    def _enter(self, layer: Layer) -> None:
+    def _enter(self, layer: ExpertLayer) -> None:
         scope, rows = layer.span.scope, self._received_rows(self._shape(layer.span.tokens_in)[0])
         tokens = self._cast(scope, layer.source, layer.span.tokens_in.dtype)
         arrived = self._save(scope, "arrived", self._arrive(layer, tokens))
@@ -89,7 +89,7 @@ class TokenExchange(ExpertSegment):
             narrow = self._compute(INDEX, scope, inputs, arrived.dtype, *self._shape(picked))
             self._add(_CAST, scope, (narrow,), picked)
 
-    def _select_rows(self, layer: Layer, rows: Size) -> None:
+    def _select_rows(self, layer: ExpertLayer, rows: Size) -> None:
         """List the tokens of the local experts, expert by expert."""
         scope, is_chosen, weights = layer.span.scope, *self._choices(layer)
         tokens, local_experts = self._shape(is_chosen)
@@ -106,10 +106,10 @@ class TokenExchange(ExpertSegment):
         self._end_groups(layer.span, counts)
 
     @abc.abstractmethod
-    def _choices(self, layer: Layer) -> tuple[Operand, Operand]:
+    def _choices(self, layer: ExpertLayer) -> tuple[Operand, Operand]:
         """Whether each token that arrived chose each own expert, and its weight; both (tokens, own experts)."""
 
-    def _leave(self, layer: Layer) -> None:
+    def _leave(self, layer: ExpertLayer) -> None:
         scope = layer.span.scope
         rows = self._cast(scope, self._local_operand(layer.rows_out), layer.span.tokens_in.dtype)
         sums = self._new_tensor(rows.dtype, *self._shape(self.saved_tensors[scope, "arrived"]))
@@ -157,16 +157,16 @@ class TokenExchange(ExpertSegment):
 class AllGather(TokenExchange):
     """Every rank gets all tokens of its group; sums are reduced and scattered."""
 
-    def _arrive(self, layer: Layer, tokens: Operand) -> Operand:
+    def _arrive(self, layer: ExpertLayer, tokens: Operand) -> Operand:
         return self._all_gather(layer, tokens)
 
-    def _choices(self, layer: Layer) -> tuple[Operand, Operand]:
+    def _choices(self, layer: ExpertLayer) -> tuple[Operand, Operand]:
         experts = self._shape(layer.span.offsets)[0]
         self._save(layer.span.scope, "choices", layer.choices)
         is_chosen, shares = self._one_hot(layer.span.scope, layer.choices, layer.weights, experts)
         return self._local_columns(layer, is_chosen), self._local_columns(layer, shares)
 
-    def _local_columns(self, layer: Layer, all_columns: Operand) -> Operand:
+    def _local_columns(self, layer: ExpertLayer, all_columns: Operand) -> Operand:
         """The columns of the rank's own experts, of all tokens."""
         gathered = self._all_gather(layer, all_columns)
         tokens, experts = self._shape(gathered)
@@ -174,11 +174,11 @@ class AllGather(TokenExchange):
         self._nodes.append(Node("aten::slice", layer.span.scope, (gathered,), (part,), view=True))
         return part
 
-    def _all_gather(self, layer: Layer, operand: Operand) -> Operand:
+    def _all_gather(self, layer: ExpertLayer, operand: Operand) -> Operand:
         rows = product([self._shape(operand)[0], self._degree])
         return self._communicate(ALL_GATHER, operand, self._with_rows(operand, rows), layer.span.scope)
 
-    def _return(self, layer: Layer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
+    def _return(self, layer: ExpertLayer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
         scope = layer.span.scope
         self._communicate(REDUCE_SCATTER, sums, target, scope)
         if gradients is not None:
@@ -194,7 +194,7 @@ class AllGather(TokenExchange):
 class DeepEp(TokenExchange):
     """A token goes once to every rank that has one of its experts; the host waits for counts before it does."""
 
-    def _arrive(self, layer: Layer, tokens: Operand) -> Operand:
+    def _arrive(self, layer: ExpertLayer, tokens: Operand) -> Operand:
         scope, width = layer.span.scope, self._shape(tokens)[1]
         if self._segment.backward:
             arrived = self._new_tensor(tokens.dtype, *self._shape(self._saved(scope, "received"))[:1], width)
@@ -211,14 +211,14 @@ class DeepEp(TokenExchange):
         self._exchange(DISPATCH, layer, (tokens, layer.choices, layer.weights), (arrived, ids, weights))
         return arrived
 
-    def _choices(self, layer: Layer) -> tuple[Operand, Operand]:
+    def _choices(self, layer: ExpertLayer) -> tuple[Operand, Operand]:
         scope = layer.span.scope
         local_experts = divide(self._shape(layer.span.offsets)[0], self._degree) or 0
         return self._one_hot(
             scope, self.saved_tensors[scope, "received"], self.saved_tensors[scope, "weights"], local_experts
         )
 
-    def _return(self, layer: Layer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
+    def _return(self, layer: ExpertLayer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
         scope = layer.span.scope
         if gradients is None:
             self._exchange(COMBINE, layer, (sums,), (target,))
@@ -229,7 +229,9 @@ class DeepEp(TokenExchange):
         shares = self._compute(_GATHER, scope, (by_token, received), gradients.dtype, *self._shape(received))
         self._exchange(COMBINE, layer, (sums, shares), (target, layer.weights))
 
-    def _exchange(self, operator: str, layer: Layer, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> None:
+    def _exchange(
+        self, operator: str, layer: ExpertLayer, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]
+    ) -> None:
         scope = layer.span.scope
         copies, tokens = (self._number(self._shape(operand)[0]) for operand in (layer.span.tokens_in, layer.source))
         attributes: dict[str, int | str | list[int]] = {

@@ -12,7 +12,7 @@ from presim.errors import InputError
 _ROUNDING = 0.05  # tolerance: a causal mask counts half of the diagonal, whose share differs in a part of the sequence
 
 
-class Chain:
+class PassChain:
     """A graph with the passes applied so far."""
 
     def __init__(self, graph: OperatorGraph, batch: int, sequence: int) -> None:

@@ -17,7 +17,7 @@ from presim.composition.graph.sizes import lengthen
 from presim.composition.passes.collective_names import WAIT
 from presim.composition.passes.tensor_exchanges import Exchanges
 from presim.composition.passes.tensor_parts import Part, Tensors
-from presim.composition.passes.tensor_rules import Rules
+from presim.composition.passes.tensor_rules import TensorRules
 from presim.errors import InputError
 from presim.trace.dtypes import dtype_bytes
 
@@ -69,7 +69,7 @@ class _Split:
         sums_itself = any(node.operator == _REDUCED for segment in graph.segments for node in segment.nodes)
         self._parts: list[Part] = []
         self._tensors = Tensors(graph, degree, self._times)
-        self._rules = Rules(self._tensors, vocabulary, sums_itself)
+        self._rules = TensorRules(self._tensors, vocabulary, sums_itself)
         self._exchanges = Exchanges(self._tensors, self._parts, vocabulary, gathers_again)
 
     def graph(self) -> OperatorGraph:

@@ -14,7 +14,7 @@ _LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # lo
 _HEADS = 1  # dimension of attention's operands
 
 
-class Rules:
+class TensorRules:
     """Applies the rules to one operator at a time."""
 
     def __init__(self, tensors: Tensors, vocabulary: bool, sums_itself: bool) -> None:

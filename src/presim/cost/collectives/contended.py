@@ -96,7 +96,7 @@ def _price_concurrent(
     base: Hierarchical, transfers: Sequence[Transfer], prices: list[Price | None], cluster: Cluster
 ) -> list[Price | None]:
     """Prices of transfers that share links, from the price of each transfer without the others."""
-    topology = described_network(cluster)[1]
+    topology = described_network(cluster)
     indices, loads = [], []
     for index, (transfer, price) in enumerate(zip(transfers, prices, strict=True)):
         groups = _fabric_groups(transfer, cluster)

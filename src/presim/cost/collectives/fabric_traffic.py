@@ -48,7 +48,7 @@ def traffic_of(base: Hierarchical, collective: Collective, groups: Groups, clust
     """The traffic of groups that exchange at once."""
     kind, size = _flow_kind_and_bytes(base, collective, groups[0], cluster)
     efficiency = _port_efficiency(collective, cluster)
-    carried, flow = _on_fabric(_cluster_key(cluster), _ClusterRef(cluster), kind, groups, efficiency)
+    carried, flow = _on_fabric(_encoded(cluster), kind, groups, efficiency)
     scale = max(size, 0.0) / _SENT
     return Traffic(carried * scale, flow * scale)
 
@@ -57,19 +57,17 @@ def can_be_found(kind: str, groups: Groups, cluster: Cluster) -> bool:
     """Whether the flows of groups are few enough to be found, or can be counted by link."""
     if not has_too_many_flows(kind, groups):
         return True
-    return _load_by_link(_cluster_key(cluster), _ClusterRef(cluster), kind, groups) is not None
+    return _load_by_link(_encoded(cluster), kind, groups) is not None
 
 
 @functools.lru_cache(maxsize=4096)
-def _on_fabric(
-    key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups, port_efficiency: float
-) -> tuple[Floats, float]:
+def _on_fabric(cluster_bytes: bytes, kind: str, groups: Groups, port_efficiency: float) -> tuple[Floats, float]:
     """Bytes on each shared link while groups exchange, and bytes of each flow.
 
     A port counts as full when it carries ``port_efficiency`` of its bandwidth, however many GPUs send over it.
     """
-    network = _shared_links(key, cluster_ref)
-    counted = _load_by_link(key, cluster_ref, kind, groups)
+    network = _shared_links(cluster_bytes)
+    counted = _load_by_link(cluster_bytes, kind, groups)
     if counted is None:
         carried, flow = link_loads(network.topology, [Exchange(kind, _SENT, group) for group in groups])
     else:
@@ -101,21 +99,9 @@ def exchanging_ranks(collective: Collective, group: Group) -> tuple[int, ...]:
     return (group.ranks[peer - 1], group.ranks[peer])
 
 
-class _ClusterRef:
-    """A cluster that a cache ignores in its key: all are equal. The call's argument ``key`` identifies the cluster."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ClusterRef)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-def _cluster_key(cluster: Cluster) -> bytes:
-    return msgspec.json.encode(cluster)
+def _encoded(cluster: Cluster) -> bytes:
+    """A cluster as bytes, which caches compare; `_shared_links` decodes them."""
+    return msgspec.msgpack.encode(cluster)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,35 +115,35 @@ class _SharedLinks:
 
 
 @functools.lru_cache(maxsize=4)
-def _shared_links(key: bytes, cluster_ref: _ClusterRef) -> _SharedLinks:
-    topology = topology_of(cluster_ref.cluster, cluster_ref.cluster.network)
+def _shared_links(cluster_bytes: bytes) -> _SharedLinks:
+    cluster = msgspec.msgpack.decode(cluster_bytes, type=Cluster)
+    topology = topology_of(cluster, cluster.network)
     return _SharedLinks(topology, shared_links(topology), port_links(topology), congestible_links(topology))
 
 
 @functools.lru_cache(maxsize=256)
-def _ends_s(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> tuple[float, ...]:
+def _ends_s(cluster_bytes: bytes, kind: str, sister_groups: Groups) -> tuple[float, ...]:
     """Ends of exchanges of 1 GiB that start together."""
-    if _load_by_link(key, cluster_ref, kind, sister_groups) is not None:
-        carried, _ = _on_fabric(key, cluster_ref, kind, sister_groups, 1.0)
-        busiest_s = float((carried / _shared_links(key, cluster_ref).topology.bandwidth_Bps).max())
+    if _load_by_link(cluster_bytes, kind, sister_groups) is not None:
+        carried, _ = _on_fabric(cluster_bytes, kind, sister_groups, 1.0)
+        busiest_s = float((carried / _shared_links(cluster_bytes).topology.bandwidth_Bps).max())
         return (busiest_s,) * len(sister_groups)
-    crowded = run(_shared_links(key, cluster_ref).topology, [Exchange(kind, _SENT, group) for group in sister_groups])
+    crowded = run(_shared_links(cluster_bytes).topology, [Exchange(kind, _SENT, group) for group in sister_groups])
     assert crowded.shared is not None, "test_contended: at flow level"
     ends_s = np.zeros(len(sister_groups))
     np.maximum.at(ends_s, crowded.flows.owner, crowded.shared.end_s)
     return tuple(ends_s.tolist())
 
 
-def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
-    """A cluster's key and the cached topology of its ``[network]``."""
-    key = _cluster_key(cluster)
-    return key, _shared_links(key, _ClusterRef(cluster)).topology
+def described_network(cluster: Cluster) -> Topology:
+    """The topology of a cluster's ``[network]``, kept for later calls."""
+    return _shared_links(_encoded(cluster)).topology
 
 
 def seconds_on_links(base: Hierarchical, collective: Collective, groups: Groups, cluster: Cluster) -> float:
     """Seconds that the busiest shared link needs for what groups send at once, as all their flows go on in step."""
     link_bytes = traffic_of(base, collective, groups, cluster).link_bytes
-    return float((link_bytes / described_network(cluster)[1].bandwidth_Bps).max(initial=0.0))
+    return float((link_bytes / described_network(cluster).bandwidth_Bps).max(initial=0.0))
 
 
 def bytes_on_links(
@@ -186,27 +172,25 @@ def _flow_kind_and_bytes(
 
 
 @functools.lru_cache(maxsize=64)
-def _load_by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Floats | None:
+def _load_by_link(cluster_bytes: bytes, kind: str, sister_groups: Groups) -> Floats | None:
     """The load of an all-to-all with too many flows to simulate; None for all other collectives."""
     if not has_too_many_flows(kind, sister_groups) or kind != "all_to_all":
         return None
-    return all_to_alls(_shared_links(key, cluster_ref).topology, sister_groups)
+    return all_to_alls(_shared_links(cluster_bytes).topology, sister_groups)
 
 
 def paths_of(base: Hierarchical, collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
     """The congestible links that concurrent groups cross, and the bytes of each flow."""
     kind, size = _flow_kind_and_bytes(base, collective, groups[0], cluster)
     port_efficiency = _port_efficiency(collective, cluster)
-    paths, flow = _paths(_cluster_key(cluster), _ClusterRef(cluster), kind, groups, port_efficiency)
+    paths, flow = _paths(_encoded(cluster), kind, groups, port_efficiency)
     return paths, round(size * flow / _SENT)
 
 
 @functools.lru_cache(maxsize=4096)
-def _paths(
-    key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups, port_efficiency: float
-) -> tuple[Paths | None, float]:
-    network = _shared_links(key, cluster_ref)
-    carried, flow = _on_fabric(key, cluster_ref, kind, groups, port_efficiency)
+def _paths(cluster_bytes: bytes, kind: str, groups: Groups, port_efficiency: float) -> tuple[Paths | None, float]:
+    network = _shared_links(cluster_bytes)
+    carried, flow = _on_fabric(cluster_bytes, kind, groups, port_efficiency)
     links = np.flatnonzero((carried > 0) & network.is_congestible)
     if not len(links):
         return None, flow
@@ -223,7 +207,7 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
     if not sister_groups:
         return {}
     kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
-    ends_s = _ends_s(_cluster_key(cluster), _ClusterRef(cluster), kind, sister_groups)
+    ends_s = _ends_s(_encoded(cluster), kind, sister_groups)
     return dict(zip(sister_groups, ends_s, strict=True))
 
 

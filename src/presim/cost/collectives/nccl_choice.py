@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from presim.cost.collectives.group_placement import GroupPlacement, Links
 from presim.cost.collectives.nccl_environment import Tuning
-from presim.cost.collectives.nccl_rules import Rules, is_amd_host, rules, threads, tree_factor
+from presim.cost.collectives.nccl_rules import NcclRules, is_amd_host, rules, threads, tree_factor
 from presim.cost.collectives.ring_search import Heads, head_channels, ring_channels
 
 LL, LL128, SIMPLE = 0, 1, 2
@@ -83,7 +83,7 @@ def plateau_bytes(question: CollectiveQuestion, tuning: Tuning) -> int:
 class _Model:
     """NCCL's model of one communicator."""
 
-    def __init__(self, question: CollectiveQuestion, version_rules: Rules, tuning: Tuning) -> None:
+    def __init__(self, question: CollectiveQuestion, version_rules: NcclRules, tuning: Tuning) -> None:
         self._question, self._rules, self._tuning = question, version_rules, tuning
         self._layout, self._links = question.layout, question.links
         self._rings = ring_channels(self._layout, self._links, tuning.graph, tuning.topology)

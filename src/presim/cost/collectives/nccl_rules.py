@@ -17,7 +17,7 @@ Latencies = tuple[Microseconds, Microseconds, Microseconds]  # LL, LL128, Simple
 Places = tuple[GBps, GBps, GBps]  # one node, two nodes, more
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NcclRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NCCL's latencies and bandwidths of one version. Bandwidths are by GPU generation."""
 
     base_us: dict[str, Latencies]  # by algorithm
@@ -106,7 +106,7 @@ def versions() -> list[str]:
 
 
 @functools.cache
-def rules(version: str = "") -> Rules:
+def rules(version: str = "") -> NcclRules:
     """The rules of a version such as ``2.27.3``; of the default one if it is empty. Older ones than all: the oldest.
 
     Raises:
@@ -119,7 +119,7 @@ def rules(version: str = "") -> Rules:
     for name in versions():
         if not merged or _key(name) <= _key(text):
             merged.update(_table()["rules"][name])
-    return msgspec.convert(merged, Rules)
+    return msgspec.convert(merged, NcclRules)
 
 
 def _key(version: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from presim.cost.fitting import boost
 from presim.cost.fitting.fit_samples import Sample, sample_of
 from presim.cost.fitting.split import Group, group_of
 from presim.cost.learned import features
-from presim.cost.learned.learned_model_file import FORMAT, VERSION, HeldOut, MeasurementSource, Model
+from presim.cost.learned.learned_model_file import FORMAT, VERSION, HeldOut, LearnedModel, MeasurementSource
 from presim.cost.learned.probes import probe_ns
 from presim.cost.learned.trees import Forest
 from presim.cost.measured.importers.import_tables import sample as sample_rows
@@ -45,7 +45,7 @@ def fit_class(
     machine: Mapping[str, float] | None = None,
     group: Group = group_of,
     limits: boost.SizeLimits | None = None,
-) -> tuple[Model, dict[str, float]]:
+) -> tuple[LearnedModel, dict[str, float]]:
     """The model of one class on one GPU, and the levels of its sources.
 
     ``machine``: levels of sources on this GPU, for a class without a reference source. ``group``: what is held out as a
@@ -64,7 +64,7 @@ def fit_class(
     correction = forest.evaluate(measured.features)
     edges, widths = _widths(measured, correction)  # the interval covers disagreement between sources
     names = {row.source for row in sample.rows}
-    model = Model(
+    model = LearnedModel(
         format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=probe_ns(gpu_id), limit=LIMIT,
         features=features.KINDS[kind].features, thresholds=thresholds, trees=trees, widths_us=edges, widths=widths,
         sources=tuple(source for source in sources if any(name.startswith(source.name) for name in names)),

@@ -11,7 +11,7 @@ from presim.cost.fitting.fit_corrections import fit_class
 from presim.cost.fitting.fit_samples import by_class
 from presim.cost.fitting.split import least_rows
 from presim.cost.learned import learned_model_file
-from presim.cost.learned.learned_model_file import MeasurementSource, Model
+from presim.cost.learned.learned_model_file import LearnedModel, MeasurementSource
 from presim.cost.measured.importers.find import commit, digest, located, reader_of
 from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.errors import InputError
@@ -29,7 +29,7 @@ _BOUND_ALIKE = (
 class FittedModels:
     """Models and sources of a fit."""
 
-    models: tuple[Model, ...]
+    models: tuple[LearnedModel, ...]
     refused: tuple[str, ...]  # classes with too few rows, as text
     sources: tuple[MeasurementSource, ...]
     unfitted: tuple[str, ...] = ()  # classes that an interrupt left, as text
@@ -84,7 +84,7 @@ def fit(
         if len(members) < least_rows(kind)
     ]
     fitted = {name: members for name, members in classes.items() if len(members) >= least_rows(name[0])}
-    models: list[Model] = []
+    models: list[LearnedModel] = []
     with caught(keeps_finished) as stop:
         models.extend(_models(fitted, sources, say))  # an interrupt keeps those before it
     stop.unless(models)
@@ -102,7 +102,7 @@ def _models(
     classes: Mapping[tuple[str, str], Sequence[Measurement]],
     sources: Sequence[MeasurementSource],
     say: Callable[[str], None],
-) -> Iterator[Model]:
+) -> Iterator[LearnedModel]:
     """The models of classes of work and GPUs, products first."""
     machines: dict[str, dict[str, float]] = {}
     for (kind, gpu), members in classes.items():

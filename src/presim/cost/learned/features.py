@@ -137,7 +137,7 @@ def rowwise_features(signatures: Sequence[Normalization | Softmax], analytic_ns:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class WorkClass:
     """One class of work with its own correction models."""
 
     features: tuple[str, ...]
@@ -147,9 +147,9 @@ class Kind:
 
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
-_PRODUCT_KIND, _ATTENTION_KIND = Kind(PRODUCT, product_features), Kind(ATTENTION, attention_features)
-_MEMORY_KIND, _ROWWISE_KIND = Kind(MEMORY, memory_features), Kind(ROWWISE, rowwise_features)
-KINDS: dict[str, Kind] = {
+_PRODUCT_KIND, _ATTENTION_KIND = WorkClass(PRODUCT, product_features), WorkClass(ATTENTION, attention_features)
+_MEMORY_KIND, _ROWWISE_KIND = WorkClass(MEMORY, memory_features), WorkClass(ROWWISE, rowwise_features)
+KINDS: dict[str, WorkClass] = {
     "gemm-half": _PRODUCT_KIND,
     "gemm-fp8": _PRODUCT_KIND,
     "gemm-fp32": _PRODUCT_KIND,

@@ -15,7 +15,7 @@ from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.analytic.gpu_figures import device_of
 from presim.cost.bounds import datasheet_ns
 from presim.cost.learned import features
-from presim.cost.learned.learned_model_file import Model, read
+from presim.cost.learned.learned_model_file import LearnedModel, read
 from presim.cost.learned.probes import agree_within_rounding, probe_ns
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
@@ -93,7 +93,7 @@ class LearnedEstimator:
                 prices[index] = price
         return prices
 
-    def _model(self, kind: str) -> tuple[Model, Forest]:
+    def _model(self, kind: str) -> tuple[LearnedModel, Forest]:
         return _model(self.paths[kind], self._versions[kind])
 
     def _no_cheaper_than_halves(self, kind: str, signatures: list[Signature]) -> list[Price]:
@@ -139,14 +139,14 @@ class LearnedEstimator:
         ]
 
     def _price_of_duration(
-        self, signature: Signature, base: Price, duration: float, width: float, model: Model
+        self, signature: Signature, base: Price, duration: float, width: float, model: LearnedModel
     ) -> Price:
         duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
         return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
 
 
-def _shares(signatures: Sequence[Signature], model: Model) -> Array:
+def _shares(signatures: Sequence[Signature], model: LearnedModel) -> Array:
     """Factor on a correction's logarithm for each signature."""
     measured = [
         not isinstance(signature, Gemm) or features.variant(signature) in model.variants for signature in signatures
@@ -154,7 +154,7 @@ def _shares(signatures: Sequence[Signature], model: Model) -> Array:
     return np.where(measured, 1.0, _OTHER_LAYOUT)
 
 
-def _share_of_short(burst_ns: Array, model: Model) -> Array:
+def _share_of_short(burst_ns: Array, model: LearnedModel) -> Array:
     """Factor on a correction's logarithm by duration: 0 up to half of the shortest duration in the tables, then rising.
 
     A launch dominates shorter kernels, so what large ones deviate from the formula says nothing of them.
@@ -176,7 +176,7 @@ def _halves(product: Gemm) -> list[Gemm]:
     return halves
 
 
-def _widened_uncertainty(width: float, signature: Signature, base: Price, model: Model) -> float:
+def _widened_uncertainty(width: float, signature: Signature, base: Price, model: LearnedModel) -> float:
     """The uncertainty for layouts, backends or operators without measurements: at least that of the formula."""
     measured = features.variant(signature) in model.variants and not _stood_in_for(signature, model.gpu)
     return width if measured else max(width, base.uncertainty)
@@ -189,7 +189,7 @@ def _stood_in_for(signature: Signature, gpu: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
+def _model(path: Path, version: tuple[int, int]) -> tuple[LearnedModel, Forest]:
     """A model and its trees as arrays, read once per version of the file.
 
     Raises:

@@ -52,7 +52,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
     value: tuple[Leaf, ...]
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file."""
 
     format: str
@@ -75,14 +75,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     units: str = "ratio of measured to analytic duration, natural logarithm; leaves in 1e-4"
 
 
-def read(path: str | os.PathLike[str]) -> Model:
+def read(path: str | os.PathLike[str]) -> LearnedModel:
     """Read and check a model file.
 
     Raises:
         InputError: the file is not a model, has another version, or contradicts itself.
     """
     try:
-        model = decode_json(read_bytes(path, "name a file that `presim fit` wrote"), Model)
+        model = decode_json(read_bytes(path, "name a file that `presim fit` wrote"), LearnedModel)
     except FormatError as error:
         raise InputError(f"{path} is not a file of learned prices: {error}") from error
     if (model.format, model.version) != (FORMAT, VERSION):
@@ -94,7 +94,7 @@ def read(path: str | os.PathLike[str]) -> Model:
     return model
 
 
-def write(model: Model, path: str | os.PathLike[str]) -> None:
+def write(model: LearnedModel, path: str | os.PathLike[str]) -> None:
     """Write a model atomically. The same model gives the same bytes."""
     lines = [f'"{name}":{_encode(getattr(model, name))}' for name in sorted(model.__struct_fields__)]
     write_file(path, ("{" + ",\n".join(lines) + "}\n").encode())
@@ -104,7 +104,7 @@ def _encode(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _contradictions(model: Model) -> Iterator[str]:
+def _contradictions(model: LearnedModel) -> Iterator[str]:
     """Each inconsistency, as text."""
     if len(model.thresholds) != len(model.features):
         yield f"{len(model.features)} features, but thresholds for {len(model.thresholds)}"

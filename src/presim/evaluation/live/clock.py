@@ -12,7 +12,7 @@ from presim.engine.ports import port_columns
 from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
 from presim.evaluation.live.feed import Feed
-from presim.evaluation.live.host_times import HostTimes
+from presim.evaluation.live.host_times import LiveHostTimes
 from presim.evaluation.live.questions import Ask, LiveAnswer, LiveQuestion, Status
 from presim.hardware.cluster import Cluster
 from presim.trace.host_noise import HostNoise
@@ -68,7 +68,7 @@ class Clock:
                 cluster=cluster.as_seen_by(rank),
                 options=options[rank],
                 prices=prices,
-                host=HostTimes(recurring, as_it_came),
+                host=LiveHostTimes(recurring, as_it_came),
                 representatives=representatives,
             )
             for index, rank in enumerate(sorted(directories))

@@ -22,7 +22,7 @@ from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.simulation_options import Options
 from presim.evaluation.live.collective_matching import CollectiveMatcher
-from presim.evaluation.live.host_times import HostTimes
+from presim.evaluation.live.host_times import LiveHostTimes
 from presim.evaluation.live.recordings import Recordings
 from presim.hardware.cluster import Cluster
 from presim.trace.representatives import Representatives
@@ -44,7 +44,7 @@ class Feed:
         cluster: Cluster,
         options: Options,
         prices: Sequence[Path] = (),
-        host: HostTimes | None = None,
+        host: LiveHostTimes | None = None,
         representatives: Representatives | None = None,
     ) -> None:
         self.tail = LogTail(directory)
@@ -55,7 +55,7 @@ class Feed:
         self.cluster = cluster
         self.options = options
         self.recordings = Recordings()
-        self._host = host or HostTimes()
+        self._host = host or LiveHostTimes()
         self._tables = Tables(self.tail)
         # As at the start of the script; variables that the script sets are known only when it ends.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}

@@ -22,7 +22,7 @@ _REMEMBERED_NS = 20e6  # CPU time over which earlier ratios of host to CPU time 
 _MOST = 2.0  # multiple of its noise-free time beyond which a stretch counts as interrupted
 
 
-class HostTimes:
+class LiveHostTimes:
     """Host times of one rank.
 
     Args:

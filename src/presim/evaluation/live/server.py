@@ -49,8 +49,8 @@ class LiveServer:
     """Simulates while ranks run; ``live``: they see the simulated clock, not only what has ended on the device.
 
     Each rank is priced on its own nodes. ``blocked`` is used with several ranks only. ``as_it_came``: see
-    `presim.evaluation.live.host_times.HostTimes`. ``host_factors``: the host factor of a rank on a cluster as it sees
-    it; None: that of the options.
+    `presim.evaluation.live.host_times.LiveHostTimes`. ``host_factors``: the host factor of a rank on a cluster as it
+    sees it; None: that of the options.
     """
 
     def __init__(

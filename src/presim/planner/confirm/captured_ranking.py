@@ -14,7 +14,7 @@ from presim.planner.confirm.capture import capture, check_command
 from presim.planner.objectives import OBJECTIVES, Objective
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.search_loop import NoStore, TrialStore
-from presim.planner.study import Answer, Confirmation, Confirmed, overlapping, ranked
+from presim.planner.study import Answer, CapturedRanking, CapturedTrial, overlapping, ranked
 from presim.planner.trials.trial import Figures, Trial, key
 from presim.planner.trials.trial_messages import Reply
 from presim.system.files.scratch import temporary_folder
@@ -47,7 +47,7 @@ def confirm(
             if confirmed is None:
                 framework, reply = run_capture(request, trial, Path(folder, str(trial.number)))
                 tokens = _with_tokens(reply.figures, trial)
-                confirmed = Confirmed(number=trial.number, framework=framework, figures=tokens, words=reply.words)
+                confirmed = CapturedTrial(number=trial.number, framework=framework, figures=tokens, words=reply.words)
                 if confirmed.figures is not None:  # failed captures are not stored, so the next run tries again
                     store.add_captured(name, confirmed)
             captures.append(msgspec.structs.replace(confirmed, number=trial.number))
@@ -67,7 +67,7 @@ def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
     return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
 
 
-def _rerank(request: SearchRequest, answer: Answer, captures: Sequence[Confirmed]) -> Answer:
+def _rerank(request: SearchRequest, answer: Answer, captures: Sequence[CapturedTrial]) -> Answer:
     objective = OBJECTIVES[answer.objectives[0]]
     as_trials = [
         msgspec.structs.replace(answer.trial(capture.number), figures=capture.figures)
@@ -81,7 +81,7 @@ def _rerank(request: SearchRequest, answer: Answer, captures: Sequence[Confirmed
     if order and captures and captures[0].number in order:
         was, now = losses[captures[0].number], losses[order[0]]
         regret = (now / was if objective.larger else was / now) - 1
-    confirmation = Confirmation(trials=list(captures), order=order, regret=regret)
+    confirmation = CapturedRanking(trials=list(captures), order=order, regret=regret)
     uncaptured = [number for number in answer.best if number not in {capture.number for capture in captures}]
     failed_numbers = [capture.number for capture in captures if capture.number not in order]
     changed: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def _value(trial: Trial, objective: Objective, request: SearchRequest) -> float:
     return abs(objective.loss(trial.figures, request.work))
 
 
-def _notes(answer: Answer, confirmation: Confirmation) -> list[str]:
+def _notes(answer: Answer, confirmation: CapturedRanking) -> list[str]:
     before = [capture.number for capture in confirmation.trials if capture.number in confirmation.order]
     after = confirmation.order
     notes = []

@@ -11,13 +11,13 @@ from presim.planner.trials.trial import format_value
 
 if TYPE_CHECKING:
     from presim.planner.search_request import SearchRequest
-    from presim.planner.trials.point_evaluator import Evaluator
+    from presim.planner.trials.point_evaluator import PlanEvaluator
 
 
 class KeptBounds:
     """The bounds of a request's points by `presim.planner.trials.trial.key`."""
 
-    def __init__(self, request: SearchRequest, evaluator: Evaluator) -> None:
+    def __init__(self, request: SearchRequest, evaluator: PlanEvaluator) -> None:
         self._request, self._evaluator = request, evaluator
 
     def load(self) -> dict[str, Bound | None]:

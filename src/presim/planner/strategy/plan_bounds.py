@@ -21,7 +21,7 @@ from presim.planner.strategy.data_floors import DataFloor, data_floor, reduction
 from presim.planner.strategy.floors import Floor, floor_of, graph_key, graph_of_rank
 from presim.planner.strategy.plan_memory_bound import memory_bytes
 from presim.planner.strategy.stage_shares import StageShares, stage_shares
-from presim.planner.trials.point_evaluator import Evaluator, plan
+from presim.planner.trials.point_evaluator import PlanEvaluator, plan
 from presim.planner.trials.trial import Figures, Point
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _UniformBound:
 class Bounds:
     """Computes bounds for one job's points; keeps the parts that points share."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: PlanEvaluator) -> None:
         self._evaluator = evaluator
         self._graphs: dict[Hashable, OperatorGraph] = {}
         self._floors: dict[Hashable, Floor] = {}

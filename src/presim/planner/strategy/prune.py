@@ -7,7 +7,8 @@ by default. Rules in `LOSSY` may lose it and run only if named.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -35,6 +36,7 @@ LOSSY = {
     "optimizer step outweighs its communication).",
 }
 OF_TIME = ("time_bound", "more_micro_batches")  # rules that compare times
+Evidence: TypeAlias = tuple[Point | None, str]  # the witness, if it takes one, and a sentence with its numbers
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
 
@@ -128,6 +130,8 @@ class RulePruner:
         witnesses: list[Point] = []
         if "needless_recompute" in self.rules and point.get("recompute", "none") != "none":
             witnesses.append({**point, "recompute": "none"})
+        if "needless_sharding" in self.rules and point.get("data_style", "ddp") != "ddp":
+            witnesses.append({**point, "data_style": "ddp"})
         if "more_micro_batches" in self.rules and point.get("global_batch"):
             size_here = int(point.get("micro_batch", 1))
             witnesses += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
@@ -139,9 +143,7 @@ class RulePruner:
     def pruned(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that cannot be best, with its rule and witness."""
         for rule in self.rules:
-            if rule == "first_stage":  # `Evaluator` applies this rule
-                continue
-            evidence = getattr(self, f"_{rule}")(point)
+            evidence = _PROOFS[rule](self, point)
             if evidence is not None:
                 witness, words = evidence
                 lacks = self._missing_bytes(point) if rule == "memory_bound" else None
@@ -168,7 +170,7 @@ class RulePruner:
                 self._bound[name] = None
         return self._bound[name]
 
-    def _memory_bound(self, point: Point) -> tuple[None, str] | None:
+    def _memory_bound(self, point: Point) -> Evidence | None:
         bound = self._bound_of(point)
         if bound is None or self._missing_bytes(point) <= 0:
             return None
@@ -180,7 +182,7 @@ class RulePruner:
         bound = self._bound_of(point)
         return bound.memory_bytes + self.constraints.spare_bytes - bound.capacity_bytes if bound else 0
 
-    def _time_bound(self, point: Point) -> tuple[Point, str] | None:
+    def _time_bound(self, point: Point) -> Evidence | None:
         bound = self._bound_of(point)
         if bound is None or len(self._best) < self.count or not self._timed:
             return None
@@ -195,29 +197,29 @@ class RulePruner:
             f"{seconds(figures.step_time_s * same)} for as many tokens on {figures.gpus} GPUs"
         )
 
-    def _recompute_memory(self, point: Point) -> tuple[Point, str] | None:
+    def _recompute_memory(self, point: Point) -> Evidence | None:
         if point.get("recompute", "none") != "none":
             return None
         recompute_values = [value for value in self.values.get("recompute", ()) if value != "none"]
         return self._infeasible_witness(point, "recompute", recompute_values)
 
-    def _sequence_memory(self, point: Point) -> tuple[Point, str] | None:
+    def _sequence_memory(self, point: Point) -> Evidence | None:
         return (
             None
             if point.get("sequence_parallel") is not False
             else self._infeasible_witness(point, "sequence_parallel", [True])
         )
 
-    def _larger_micro_batch(self, point: Point) -> tuple[Point, str] | None:
+    def _larger_micro_batch(self, point: Point) -> Evidence | None:
         size_here = int(point.get("micro_batch", 1))
         return self._infeasible_witness(point, "micro_batch", [size for size in self._sizes() if size < size_here])
 
-    def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
+    def _needless_recompute(self, point: Point) -> Evidence | None:
         if point.get("recompute", "none") == "none" or point.get("offload_activations"):
             return None  # recomputed blocks offload their inputs only, so recomputation may save time
         return self._faster_feasible_witness(point, "recompute", ["none"])
 
-    def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
+    def _more_micro_batches(self, point: Point) -> Evidence | None:
         if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
             return None
         size_here, bound = int(point.get("micro_batch", 1)), self._bound_of(point)
@@ -232,13 +234,12 @@ class RulePruner:
                     return evidence
         return None
 
-    def _needless_sharding(self, point: Point) -> tuple[Point, str] | None:
-        for name in ("distributed_optimizer", "zero"):
-            if point.get(name) in (True, 1, "1", "optimizer"):
-                return self._faster_feasible_witness(point, name, [False, 0, "0", "none"])
-        return None
+    def _needless_sharding(self, point: Point) -> Evidence | None:
+        if point.get("data_style", "ddp") == "ddp":
+            return None
+        return self._faster_feasible_witness(point, "data_style", ["ddp"])
 
-    def _infeasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+    def _infeasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> Evidence | None:
         """A witness that needs less memory than this point and does not fit."""
         for value in values:
             other = self._known.get(key({**point, knob: value}))
@@ -247,7 +248,7 @@ class RulePruner:
                 return other.point, f"{show({knob: value})} already lacks {gib(lacks)}"
         return None
 
-    def _faster_feasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+    def _faster_feasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> Evidence | None:
         """A witness that takes less time than this point and meets all constraints."""
         if not self._timed:
             return None
@@ -262,3 +263,16 @@ class RulePruner:
 def _figures_of(trial: Trial) -> Figures:
     assert trial.figures is not None
     return trial.figures
+
+
+_PROOFS: Mapping[str, Callable[[RulePruner, Point], Evidence | None]] = {
+    "memory_bound": RulePruner._memory_bound,
+    "time_bound": RulePruner._time_bound,
+    "recompute_memory": RulePruner._recompute_memory,
+    "sequence_memory": RulePruner._sequence_memory,
+    "larger_micro_batch": RulePruner._larger_micro_batch,
+    "needless_recompute": RulePruner._needless_recompute,
+    "first_stage": lambda pruner, point: None,  # `Evaluator` composes the stage
+    "more_micro_batches": RulePruner._more_micro_batches,
+    "needless_sharding": RulePruner._needless_sharding,
+}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from presim.errors import InputError
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.search_loop import Evaluation, Pruner
+from presim.planner.strategy.search_loop import EvaluationRounds, Pruner
 from presim.planner.trials.trial import Point, Trial, Value, key
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _OVER = "over"  # name of the Optuna constraint: by how much a plan breaks its l
 SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
-def evaluate_sampled_points(request: SearchRequest, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_sampled_points(request: SearchRequest, evaluation: EvaluationRounds, pruner: Pruner) -> list[Trial]:
     """Trials proposed by a sampler, numbered in order; each point occurs once."""
     study = _study(request)
     num_trials = min(request.trials or DEFAULT_TRIALS, len(request.space))
@@ -46,7 +46,11 @@ def evaluate_sampled_points(request: SearchRequest, evaluation: Evaluation, prun
 
 
 def _evaluate(
-    points: Sequence[Point], trial_by_key: dict[str, Trial], evaluation: Evaluation, pruner: Pruner, num_trials: int
+    points: Sequence[Point],
+    trial_by_key: dict[str, Trial],
+    evaluation: EvaluationRounds,
+    pruner: Pruner,
+    num_trials: int,
 ) -> None:
     """Evaluate the points that are new."""
     round_: list[tuple[int, Point]] = []

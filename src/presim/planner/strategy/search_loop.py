@@ -20,8 +20,8 @@ from presim.planner.knobs import to_plan_fields
 from presim.planner.search_options import LARGE, too_many
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.legal import equivalent, illegal_reason, illegal_values, legal_points
-from presim.planner.study import Confirmed, ranked
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.study import CapturedTrial, ranked
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Point, Trial, key
 from presim.planner.trials.trial_messages import Reply, Subject
 
@@ -48,11 +48,11 @@ class TrialStore(Protocol):
         """Store a finished trial."""
         ...
 
-    def captured(self, name: str) -> Confirmed | None:
+    def captured(self, name: str) -> CapturedTrial | None:
         """A stored capture of a plan; None if there is none."""
         ...
 
-    def add_captured(self, name: str, capture: Confirmed) -> None:
+    def add_captured(self, name: str, capture: CapturedTrial) -> None:
         """Keep a capture."""
         ...
 
@@ -67,11 +67,11 @@ class NoStore:
     def add(self, trial: Trial) -> None:
         """Forget it."""
 
-    def captured(self, name: str) -> Confirmed | None:
+    def captured(self, name: str) -> CapturedTrial | None:
         """None."""
         return None
 
-    def add_captured(self, name: str, capture: Confirmed) -> None:
+    def add_captured(self, name: str, capture: CapturedTrial) -> None:
         """Forget it."""
 
 
@@ -95,12 +95,12 @@ class Pruner(Protocol):
         ...
 
 
-class Evaluation:
+class EvaluationRounds:
     """Evaluates rounds of points within a time budget and stores finished trials."""
 
     def __init__(self, request: SearchRequest, workers: PointEvaluator, store: TrialStore, progress: Progress) -> None:
         self._request, self._workers, self._kept, self._progress = request, workers, store, progress
-        self._evaluator = Evaluator(Subject(graph=request.graph, options=dict(request.options)))
+        self._evaluator = PlanEvaluator(Subject(graph=request.graph, options=dict(request.options)))
         self._blocks = count_blocks(self._evaluator.graph()) if request.graph else 0
         self.deadline_s = None if request.budget_s is None else time.monotonic() + request.budget_s
         self.trials: dict[str, Trial] = {}
@@ -203,7 +203,7 @@ def _numbered(trial: Trial, number: int) -> Trial:
     return msgspec.structs.replace(trial, number=number)
 
 
-def evaluate_all_points(request: SearchRequest, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_all_points(request: SearchRequest, evaluation: EvaluationRounds, pruner: Pruner) -> list[Trial]:
     """Trials of all points of the space, in the order of the space."""
     waiting, screened = evaluation.candidates()
     trials = {trial.number: trial for trial in screened}
@@ -231,7 +231,7 @@ def _explained_at_last(trial: Trial, pruner: Pruner) -> Trial:
     return pruner.pruned(trial.number, trial.point) or trial
 
 
-def interrupted_trials(request: SearchRequest, evaluation: Evaluation) -> list[Trial]:
+def interrupted_trials(request: SearchRequest, evaluation: EvaluationRounds) -> list[Trial]:
     """Trials of a search that was interrupted: those that are finished, and the points of the space without a fate."""
     if request.strategy != "exhaustive":
         return sorted(evaluation.trials.values(), key=lambda trial: trial.number)

@@ -45,7 +45,7 @@ _MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all
 _WORDS = 400  # longest failure text, in characters
 
 
-class Evaluator:
+class PlanEvaluator:
     """Evaluates the points of one job; caches graphs, clusters and prices between points."""
 
     def __init__(self, job: Subject) -> None:

@@ -21,7 +21,7 @@ import msgspec
 import presim
 from presim.errors import InputError
 from presim.planner.search_request import SearchRequest
-from presim.planner.study import Confirmed
+from presim.planner.study import CapturedTrial
 from presim.planner.trials.trial import Point, Trial, key
 from presim.system.files import FormatError, check_folder, decode_json, read_bytes
 
@@ -56,15 +56,15 @@ class StudyStore:
         self._study.add_trial(_frozen(trial, self._request))
         self.claim()
 
-    def captured(self, name: str) -> Confirmed | None:
+    def captured(self, name: str) -> CapturedTrial | None:
         """A stored capture of a plan; None if there is none."""
         text = self._study.user_attrs.get(f"{_CAPTURED} {name}")
         try:
-            return decode_json(text, Confirmed) if isinstance(text, str) else None
+            return decode_json(text, CapturedTrial) if isinstance(text, str) else None
         except FormatError as error:
             raise InputError(f"a capture in the study is damaged ({error}): name another study with --study") from error
 
-    def add_captured(self, name: str, capture: Confirmed) -> None:
+    def add_captured(self, name: str, capture: CapturedTrial) -> None:
         """Store a capture durably."""
         self._study.set_user_attr(f"{_CAPTURED} {name}", msgspec.json.encode(capture).decode())
         self.claim()

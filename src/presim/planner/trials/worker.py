@@ -98,14 +98,14 @@ def _answer() -> None:
     os.dup2(2, 1)
     import msgspec
 
-    from presim.planner.trials.point_evaluator import Evaluator
+    from presim.planner.trials.point_evaluator import PlanEvaluator
     from presim.planner.trials.trial import Point
     from presim.planner.trials.trial_messages import Reply, Subject
 
     first = receive(sys.stdin.buffer)
     if first is None:
         return
-    evaluator = Evaluator(decode_messagepack(first, Subject))
+    evaluator = PlanEvaluator(decode_messagepack(first, Subject))
     for data in _Points():
         point = decode_messagepack(data, Point)
         try:

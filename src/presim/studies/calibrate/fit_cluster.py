@@ -20,6 +20,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.host import host_factor
 from presim.studies.calibrate.parts import WORDS, Part, with_factors
+from presim.trace.capture_speed import weighted_median
 from presim.trace.schema import Trace
 from presim.trace.signatures import (
     Attention,
@@ -32,6 +33,7 @@ from presim.trace.signatures import (
     MemoryBound,
     Signature,
 )
+from presim.units import seconds
 
 _LEAST = 0.02  # a smaller difference is no reason to change anything
 _WIDEST = 4.0  # times as slow or as fast as described; more is other hardware
@@ -42,7 +44,7 @@ Predict = Callable[[Cluster], float]  # seconds of a step
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class ClusterChange:
     """One change, the data that support it, and its error on held-out work before and after."""
 
     part: Part
@@ -62,11 +64,11 @@ class MemoryCheck:
     predicted_reserved: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClusterCalibration:
     """The fitted changes, and how well they predict the run."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ClusterChange, ...]
     cluster: Cluster
     measured_s: float  # step time that was not used (of a single step time: that one)
     before_s: float
@@ -74,6 +76,13 @@ class ClusterCalibration:
     held_out: bool  # whether that step time was not used
     notes: tuple[str, ...]
     memory: MemoryCheck | None = None  # None: the profile has no memory events, or no captured job is beside it
+
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{change.part} x {change.factor:.3g}" for change in self.changes) or "no change"
+        steps = (
+            f"step {seconds(self.before_s)} before, {seconds(self.after_s)} after, {seconds(self.measured_s)} measured"
+        )
+        return f"<ClusterCalibration {changes}: {steps}>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +110,7 @@ def fit_to_profile(
     kinds = _kinds(traces, cluster, isolated)
     all_kinds = _kinds(traces, cluster, [np.ones(len(trace), np.bool_) for trace in traces])
     factors: dict[Part, float] = {}
-    changes: list[Change] = []
+    changes: list[ClusterChange] = []
     notes: list[str] = []
     for part, part_kinds in kinds.items():
         if not part_kinds:
@@ -132,7 +141,9 @@ def fit_to_profile(
                 f"{WORDS[part]} rests on one kind of work: its rate and its latency cannot be told apart, and nothing "
                 "is left to check the change by."
             )
-        changes.append(Change(part, factor, support, before if is_checked else None, after if is_checked else None))
+        changes.append(
+            ClusterChange(part, factor, support, before if is_checked else None, after if is_checked else None)
+        )
     overlapped = _kinds(traces, cluster, [~is_isolated for is_isolated in isolated])
     notes += _overlap_note(
         [*overlapped["arithmetic"], *overlapped["memory"]], with_factors(cluster, factors), traces[0]
@@ -172,7 +183,7 @@ def with_host_factor(calibration: ClusterCalibration, factor: float, predict: Pr
     before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
         return calibration
-    change = Change("host", factor, "host time between the calls of the profiled steps", None, None)
+    change = ClusterChange("host", factor, "host time between the calls of the profiled steps", None, None)
     cluster = with_factors(calibration.cluster, {"host": factor})
     return dataclasses.replace(
         calibration, changes=(*calibration.changes, change), cluster=cluster, after_s=predict(cluster)
@@ -215,14 +226,14 @@ def fit_to_step_time(
     factor = float(np.sqrt(low * high))
     support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[fitted_part]:.1%}"
     notes = ("A step time supports one change only; a profile of the run (a Chrome trace) supports all.",)
-    change = Change(fitted_part, round(factor, 4), support, None, None)
+    change = ClusterChange(fitted_part, round(factor, 4), support, None, None)
     target = with_factors(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
     return ClusterCalibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
 
 def _make_calibration(
-    changes: Sequence[Change],
+    changes: Sequence[ClusterChange],
     notes: Sequence[str],
     cluster: Cluster,
     predict: Predict,
@@ -299,7 +310,7 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
         middle = float(np.sqrt(low * high))
         predicted = _predict_ns(kinds, with_factors(cluster, {part: middle}), trace)
         ratios = np.array([kind.measured_ns / max(time, 1) for kind, time in zip(kinds, predicted, strict=True)])
-        slower = _median(ratios, np.array([kind.weight for kind in kinds])) > 1
+        slower = weighted_median(ratios, np.array([kind.weight for kind in kinds])) > 1
         low, high = (low, middle) if slower else (middle, high)
     return round(float(np.sqrt(low * high)), 4)
 
@@ -308,13 +319,7 @@ def _median_relative_error(kinds: Sequence[_Kind], cluster: Cluster, trace: Trac
     """The median of |predicted / measured - 1|, weighted by time."""
     predicted = _predict_ns(kinds, cluster, trace)
     misses = np.array([abs(time / max(kind.measured_ns, 1) - 1) for kind, time in zip(kinds, predicted, strict=True)])
-    return _median(misses, np.array([kind.weight for kind in kinds]))
-
-
-def _median(values: np.ndarray, weights: np.ndarray) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+    return weighted_median(misses, np.array([kind.weight for kind in kinds]))
 
 
 def _effect(part: Part, cluster: Cluster, predict: Predict, before: float) -> float:

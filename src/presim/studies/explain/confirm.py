@@ -17,7 +17,7 @@ from presim.planner.space import Space, parse_knobs
 from presim.planner.trials.point_evaluator import placeholders
 from presim.planner.trials.trial import Figures, Point, Trial, Value, format_value
 from presim.planner.trials.trial_messages import Reply
-from presim.result.explanation import Captured, Confirmation, Gain
+from presim.result.explanation import CapturedCandidate, CapturedCandidates, Gain
 from presim.studies.explain.capture_file import CaptureFile, NoCaptureFile
 from presim.system.files.scratch import temporary_folder
 from presim.system.interrupts import caught
@@ -41,7 +41,7 @@ class CaptureOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class CaptureCandidate:
     """One change to capture."""
 
     description: str
@@ -85,20 +85,22 @@ def current_point(captures: CaptureOptions, plan: Plan | None) -> Point:
     return point
 
 
-def varied_candidates(captures: CaptureOptions, point: Point) -> list[Candidate]:
+def varied_candidates(captures: CaptureOptions, point: Point) -> list[CaptureCandidate]:
     """One candidate for each value other than the current one."""
     candidates = []
     for name, values in parse_knobs(captures.vary, any_name=True).items():
         key = name if name in point else field_of(name)
         candidates += [
-            Candidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})
+            CaptureCandidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})
             for value in values
             if format_value(value) != format_value(point[key])
         ]
     return candidates
 
 
-def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions, plan: Plan | None) -> list[Candidate]:
+def plan_candidates(
+    plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions, plan: Plan | None
+) -> list[CaptureCandidate]:
     """Candidates of the best composed plans that fit and differ only in the command's placeholders."""
     if plan is None:
         return []
@@ -107,7 +109,7 @@ def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions
     for gain, other in plans:
         changed = {name: value for name, value in _point(other).items() if value != planned_point[name]}
         if gain.fits is not False and (not captures.command or changed.keys() <= placeholder_fields):
-            candidates.append(Candidate(gain.what, gain.options, changed, gain))
+            candidates.append(CaptureCandidate(gain.change, gain.options, changed, gain))
     return candidates[: captures.max_plans]
 
 
@@ -115,12 +117,12 @@ def confirm(
     captures: CaptureOptions,
     request: SearchRequest,
     point: Point,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CaptureCandidate],
     progress: Progress,
     take: Take | None = None,
     *,
     keeps_finished: bool = False,
-) -> Confirmation:
+) -> CapturedCandidates:
     """Capture the unchanged job and then each candidate; ``keeps_finished``: until an interrupt.
 
     Raises:
@@ -153,13 +155,13 @@ def confirm(
             raise InputError(
                 f"the unchanged job cannot be captured again: {baseline.words.removesuffix('.')}; {advice}"
             )
-        rows: list[Captured] = []
+        rows: list[CapturedCandidate] = []
         with caught(keeps_finished) as stop:
             for number, candidate in enumerate(candidates, 1):
                 words = f"{candidate.description}, {number} of {len(candidates)}"
                 rows.append(_row(candidate, baseline.figures, captured_reply({**point, **candidate.changed}, words)[1]))
     rows.sort(key=_order)
-    return Confirmation(by=program, step_time_s=baseline.figures.step_time_s, rows=rows, partial=stop.is_partial)
+    return CapturedCandidates(by=program, step_time_s=baseline.figures.step_time_s, rows=rows, partial=stop.is_partial)
 
 
 def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> SearchRequest:
@@ -184,10 +186,10 @@ def _point(plan: Plan) -> Point:
     return {name: value for name, value in msgspec.structs.asdict(plan).items() if not isinstance(value, tuple)}
 
 
-def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
+def _row(candidate: CaptureCandidate, before: Figures, reply: Reply) -> CapturedCandidate:
     composed, after = candidate.composed, reply.figures
-    row = Captured(
-        what=candidate.description,
+    row = CapturedCandidate(
+        change=candidate.description,
         options=candidate.options,
         composed_gain_s=composed.gain_s if composed else None,
         composed_throughput_ratio=composed.throughput_ratio if composed else None,
@@ -209,7 +211,7 @@ def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
     )
 
 
-def _tokens(candidate: Candidate, before: Figures, after: Figures) -> float:
+def _tokens(candidate: CaptureCandidate, before: Figures, after: Figures) -> float:
     """Tokens per step relative to before: as captured, else as composed, else 1."""
     if before.tokens_per_step and after.tokens_per_step:
         return after.tokens_per_step / before.tokens_per_step
@@ -219,5 +221,5 @@ def _tokens(candidate: Candidate, before: Figures, after: Figures) -> float:
     return 1.0
 
 
-def _order(row: Captured) -> tuple[bool, bool, float]:
+def _order(row: CapturedCandidate) -> tuple[bool, bool, float]:
     return row.step_time_s is None, row.fits is False, -(row.throughput_ratio or 0.0)

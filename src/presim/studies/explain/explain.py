@@ -15,14 +15,14 @@ from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
 from presim.hardware.cluster import Cluster
 from presim.result import Result
-from presim.result.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
+from presim.result.explanation import SCHEMA_VERSION, CapturedCandidates, Explanation, Gain
 from presim.studies.explain.candidates import Candidate, neighbour_plans, simulation_candidates
 from presim.system.interrupts import caught
 
 Simulate = Callable[[EvaluationOptions], Result]
 Compose = Callable[[Plan], Result]
 Progress = Callable[[str], None]
-Confirms = Callable[[Sequence[tuple[Gain, Plan]]], Confirmation]
+Confirms = Callable[[Sequence[tuple[Gain, Plan]]], CapturedCandidates]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +72,12 @@ def explain(
         evaluation.representatives,
         launch_latency_ns=evaluation.device.launch_latency_ns,
     )
-    gains: list[Gain] = []
-    refused: list[str] = []
-    plans, confirmation = _OtherPlans(), None
+    gains, refused, plans = list[Gain](), list[str](), _OtherPlans()
+    confirmation = None
     with caught(keeps_finished) as stop:
         for candidate in simulation_candidates(result, cluster, options):
             progress(f"simulating {candidate.description}")
-            try:
-                gains.append(_simulated_gain(result, candidate, simulate))
-            except InputError as error:
-                refused.append(f"{candidate.description}: {error}")
+            _add_gain(gains, refused, result, candidate, simulate)
         if planned is not None:
             _compose_plans(planned, cluster, progress, plans)
         confirmation = confirmed(plans.best_first()) if confirmed else None
@@ -102,10 +98,14 @@ def explain(
     )
 
 
-def _simulated_gain(result: Result, candidate: Candidate, simulate: Simulate) -> Gain:
-    """What a change of the simulation brings, over the job's result."""
-    after = simulate(candidate.changed)
-    return gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options)
+def _add_gain(gains: list[Gain], refused: list[str], result: Result, candidate: Candidate, simulate: Simulate) -> None:
+    """Append what a change of the simulation brings over the job's result, or why it is not possible."""
+    try:
+        after = simulate(candidate.changed)
+    except InputError as error:
+        refused.append(f"{candidate.description}: {error}")
+    else:
+        gains.append(gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options))
 
 
 @dataclasses.dataclass
@@ -149,8 +149,8 @@ def gain(before: Result, after: Result, description: str, remedy: str, kind: str
     )
     rates = before.throughput.tokens_per_s, after.throughput.tokens_per_s
     return Gain(
-        what=description,
-        how=remedy,
+        change=description,
+        remedy=remedy,
         kind=kind,
         options=options,
         step_time_s=new,

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from presim.result import Result
-from presim.studies.gate.budget_files import Budget
+from presim.studies.gate.budget_files import JobBudget
 from presim.system.files.field_docs import doc
 from presim.units import GIB, count, percent, seconds
 
@@ -46,8 +46,13 @@ class Gate(msgspec.Struct, frozen=True):
     partial: Annotated[bool, doc("Whether a signal ended it before all jobs were predicted; the others fail.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "gate"
 
+    def __repr__(self) -> str:
+        passed = sum(verdict.passed for verdict in self.jobs)
+        outcome = "passed" if self.passed else "failed"
+        return f"<Gate {outcome}: {passed} of {len(self.jobs)} jobs keep their budgets>"
 
-def verdict(budget: Budget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
+
+def verdict(budget: JobBudget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
     """The verdict on one job. ``result``: None if there is none; ``failure``: why the prediction failed."""
     checks = [] if result is None else _checks(budget, result, baseline)
     memory = None if result is None else used_bytes(result)
@@ -70,7 +75,7 @@ def used_bytes(result: Result) -> int:
     return result.memory.peak_reserved_bytes + sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
 
-def _checks(budget: Budget, result: Result, baseline: Result | None) -> list[LimitCheck]:
+def _checks(budget: JobBudget, result: Result, baseline: Result | None) -> list[LimitCheck]:
     figures = [
         ("step_time_s", budget.step_time_s, result.step_time_s, "step time", seconds, True),
         ("memory_GiB", budget.memory_GiB, used_bytes(result) / GIB, "memory", _gib, True),
@@ -101,7 +106,7 @@ def _check(limit: str, bound: float, value: float | None, words: str, shown: obj
     return LimitCheck(limit, is_within, value, bound, f"{words} {show(value)}, {relation} the limit of {show(bound)}")
 
 
-def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[LimitCheck]:
+def _increases(budget: JobBudget, result: Result, baseline: Result | None) -> list[LimitCheck]:
     pairs = (
         ("step_time_increase", budget.step_time_increase, "step time", result.step_time_s, _step(baseline)),
         (

@@ -11,7 +11,7 @@ from presim.system.files import FormatError, convert, decode_toml, read_text, sh
 from presim.system.files.field_bounds import PerSecond, Ratio, Real, Seconds
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job and its limits. Missing limits are not checked."""
 
     name: str
@@ -32,7 +32,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    job: tuple[Budget, ...]
+    job: tuple[JobBudget, ...]
 
 
 _LONGEST_NAME = 200  # bytes; file systems allow 255 with an ending
@@ -47,7 +47,7 @@ LIMITS = (
 )
 
 
-def read(path: Path) -> tuple[Budget, ...]:
+def read(path: Path) -> tuple[JobBudget, ...]:
     """The budgets of a file.
 
     Raises:
@@ -68,7 +68,7 @@ def read(path: Path) -> tuple[Budget, ...]:
     return budgets
 
 
-def _check(budget: Budget, path: Path, names: list[str]) -> None:
+def _check(budget: JobBudget, path: Path, names: list[str]) -> None:
     if (
         not budget.name
         or not budget.name.isprintable()

@@ -10,7 +10,7 @@ from presim.errors import ExitCode, InputError
 from presim.report import json
 from presim.result import Result
 from presim.studies.gate.budget_check import SCHEMA_VERSION, Gate, Verdict, verdict
-from presim.studies.gate.budget_files import Budget
+from presim.studies.gate.budget_files import JobBudget
 from presim.studies.gate.child_command import run_child
 from presim.system.files import make_folder
 from presim.system.files.scratch import temporary_folder
@@ -22,7 +22,7 @@ _NOT_REACHED = "not predicted, because `presim gate` was interrupted before it"
 
 
 def gate(
-    budgets: Sequence[Budget],
+    budgets: Sequence[JobBudget],
     folder: Path,
     *,
     baseline: Path | None = None,
@@ -56,7 +56,7 @@ def gate(
     return Gate(SCHEMA_VERSION, all(job.passed for job in verdicts), verdicts, partial=stop.is_partial)
 
 
-def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
+def predict(budget: JobBudget, folder: Path) -> tuple[Result | None, str]:
     """The result of one job, and the reason if it failed; both if the script failed or the job does not fit."""
     with temporary_folder("gate") as scratch:
         path = Path(scratch) / "result.json"
@@ -74,6 +74,6 @@ def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
     return result, last_lines or f"`presim {verb}` ended with code {done.returncode}"
 
 
-def _of_baseline(budget: Budget, baseline: Path | None) -> Result | None:
+def _of_baseline(budget: JobBudget, baseline: Path | None) -> Result | None:
     path = None if baseline is None else baseline / f"{budget.name}.json"
     return json.read(path) if path is not None and path.is_file() else None

@@ -32,12 +32,12 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
 
         from presim.studies.gate import jobs
         from presim.studies.gate.budget_check import verdict
-        from presim.studies.gate.budget_files import LIMITS, Budget
+        from presim.studies.gate.budget_files import LIMITS, JobBudget
         from presim.studies.gate.text import sentences
 
         if unknown := sorted(set(limits) - set(LIMITS)):
             pytest.fail(f"no limit is called {unknown[0]}; there are {', '.join(LIMITS)}", pytrace=False)
-        budget = msgspec.convert({"name": request.node.name, "run": words, **limits}, Budget)
+        budget = msgspec.convert({"name": request.node.name, "run": words, **limits}, JobBudget)
         result, failure = jobs.predict(budget, Path(request.path).parent)
         judged = verdict(budget, result, failure, None)
         if not judged.passed or result is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+
 from presim.studies.validation.run_groups import GROUPS, sort_key, source
 from presim.system.files import write_file
 
@@ -63,8 +65,7 @@ def _errors(rows: Iterable[Row], column: str) -> list[float]:
 
 def quantile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least ``share`` of the values are at most."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-int(share * 1000 * len(ordered)) // 1000) - 1)]
+    return float(np.quantile(values, share, method="inverted_cdf"))
 
 
 def statistics(rows: Sequence[Row]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.adapters.triton_work import Kernel
+from presim.capture.adapters.triton_work import TritonKernel
 
 HEAD = (
     "  tt.func public @kernel(%X: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %Y: !tt.ptr<f32>, %N: !tt.ptr<i32>, "
@@ -17,7 +17,7 @@ def code(*lines: str) -> str:
 
 
 def written(text: str) -> frozenset[str]:
-    return Kernel(text).written
+    return TritonKernel(text).written
 
 
 def test_a_store_is_traced_to_its_parameter() -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from presim.capture.adapters.triton_programs import strata, trip_count
 from presim.capture.adapters.triton_scalars import Address, Scalar
-from presim.capture.adapters.triton_work import Kernel, TritonLaunch
+from presim.capture.adapters.triton_work import TritonKernel, TritonLaunch
 
 CODE = Path(__file__).parent / "ttir"
 BF16 = 2
 
 
-def kernel(name: str) -> Kernel:
-    return Kernel((CODE / f"{name}.ttir").read_text(), warps=8, capability=90)
+def kernel(name: str) -> TritonKernel:
+    return TritonKernel((CODE / f"{name}.ttir").read_text(), warps=8, capability=90)
 
 
 def unknown(place: Address) -> Scalar:

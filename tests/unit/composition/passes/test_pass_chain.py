@@ -19,7 +19,7 @@ from presim.composition.passes import (
     zero_bubble,
 )
 from presim.composition.passes.graph_invariants import problems
-from presim.composition.passes.pass_chain import Chain
+from presim.composition.passes.pass_chain import PassChain
 from presim.composition.plan import Plan
 from presim.errors import InputError
 from support.models import llama, qwen_moe
@@ -65,8 +65,8 @@ def shrinks(graph: OperatorGraph) -> OperatorGraph:
 
 def test_a_pass_that_loses_work_or_parameters_is_named() -> None:
     with pytest.raises(InputError, match=r"^the pass x changed the FLOPs of products and attention from [\d,]+ to"):
-        Chain(llama(), 1, 512).step("x", halves)
+        PassChain(llama(), 1, 512).step("x", halves)
     with pytest.raises(
         InputError, match=r"^the pass x changed the parameter model\.embed_tokens\.weight from [\d,]+ to"
     ):
-        Chain(llama(), 1, 512).step("x", shrinks, ranks=2)
+        PassChain(llama(), 1, 512).step("x", shrinks, ranks=2)

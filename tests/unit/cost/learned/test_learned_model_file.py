@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from presim.cost.learned.learned_model_file import FORMAT, VERSION, Model, Tree, read, write
+from presim.cost.learned.learned_model_file import FORMAT, VERSION, LearnedModel, Tree, read, write
 from presim.errors import InputError
 
-MODEL = Model(
+MODEL = LearnedModel(
     format=FORMAT, version=VERSION, kind="softmax", gpu="h100-sxm", analytic=(1, 2), features=("size", "fill"),
     thresholds=((1.0, 2.0), ()), trees=(Tree((0, -1, 0, -1, -1), (1, 100, 0, 200, 300)),), limit=1.0,
     widths_us=(10.0,), widths=(0.2, 0.1), sources=(), variants=("",), held_out=(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from presim.capture.reading.assemble import Tables
-from presim.evaluation.live.host_times import HostTimes
+from presim.evaluation.live.host_times import LiveHostTimes
 from presim.trace.capture_speed import reference_ns
 from presim.trace.host_noise import HostNoise
 from presim.trace.schema import Kind, Phase
@@ -39,7 +39,7 @@ def took(log: LogBuilder) -> NDArray[np.int64]:
     return np.array([500 if kind == Kind.STEP else LAYER_NS[place % 10 % 3] for place, kind in enumerate(kinds)])
 
 
-def counted(host: HostTimes, log: LogBuilder, times: NDArray[np.int64], cuts: list[int]) -> NDArray[np.int64]:
+def counted(host: LiveHostTimes, log: LogBuilder, times: NDArray[np.int64], cuts: list[int]) -> NDArray[np.int64]:
     """What is handed to the engine of a log that comes in pieces."""
     tables, records = Tables(log.log()), log.records()
     parts = [slice(begin, end) for begin, end in zip([0, *cuts], [*cuts, len(records)])]
@@ -52,7 +52,7 @@ def counted(host: HostTimes, log: LogBuilder, times: NDArray[np.int64], cuts: li
 @given(st.lists(st.integers(0, 60), max_size=8).map(sorted))
 def test_times_that_are_equal_stay_however_they_come_in(cuts: list[int]) -> None:
     log = steps(6)
-    assert counted(HostTimes(), log, took(log), cuts).tolist() == took(log).tolist()
+    assert counted(LiveHostTimes(), log, took(log), cuts).tolist() == took(log).tolist()
 
 
 def test_what_disturbs_a_stretch_that_has_recurred_does_not_count() -> None:
@@ -61,7 +61,7 @@ def test_what_disturbs_a_stretch_that_has_recurred_does_not_count() -> None:
     times = took(log)
     disturbed = times.copy()
     disturbed[[4, 21, 54]] += 1_000_000
-    result = counted(HostTimes(), log, disturbed, list(range(1, 60)))
+    result = counted(LiveHostTimes(), log, disturbed, list(range(1, 60)))
     assert result[4] == disturbed[4]
     assert result[21] < 1.2 * times[21]
     assert result[54] <= 1.1 * times[54]
@@ -83,15 +83,15 @@ def test_what_is_computed_behind_a_read_back_goes_by_what_was_read(cuts: list[in
     times = np.where(kind == Kind.STREAM_SYNC, 2_000, 500)
     reads = np.flatnonzero(kind == Kind.ALLOC)
     times[reads] = 1_000 * 10 ** (np.arange(len(reads)) % 4)
-    assert counted(HostTimes(), log, times, cuts).tolist() == times.tolist()
+    assert counted(LiveHostTimes(), log, times, cuts).tolist() == times.tolist()
 
 
 def test_ranks_learn_from_each_other() -> None:
     """A rank whose host was disturbed takes what others took for the same."""
     log = steps(6)
     recurring = HostNoise()
-    counted(HostTimes(recurring), log, took(log), [])
-    slow = counted(HostTimes(recurring), log, 3 * took(log), list(range(1, 60)))
+    counted(LiveHostTimes(recurring), log, took(log), [])
+    slow = counted(LiveHostTimes(recurring), log, 3 * took(log), list(range(1, 60)))
     assert slow[5] == 3 * took(log)[5]
     assert slow[11:19].max() < 1.5 * max(LAYER_NS)
 
@@ -112,7 +112,7 @@ def test_what_other_processes_cost_is_divided_out_by_pytorch_s_own_operators() -
     known = reference_ns()[KNOWN]
     is_launch = log.records()["kind"] == Kind.WORK
     alone = np.where(is_launch, round(known), 4_000)
-    host = HostTimes()
+    host = LiveHostTimes()
     result = counted(host, log, 3 * alone, list(range(1, len(alone), 7)))
     assert result[-100:-1].tolist() == pytest.approx(alone[-100:-1], rel=0.01)
     assert host.host_per_cpu == pytest.approx(1 / 3, rel=0.01)
@@ -121,7 +121,7 @@ def test_what_other_processes_cost_is_divided_out_by_pytorch_s_own_operators() -
 def test_before_anything_can_recur_time_counts_as_it_comes() -> None:
     """The first step, with what hosts ordinarily lose in it; so the clock goes at that pace."""
     log = steps(1)
-    host = HostTimes(as_it_came=0.8)
+    host = LiveHostTimes(as_it_came=0.8)
     assert host.host_per_cpu == 0.8
     assert counted(host, log, took(log), []).tolist() == [round(0.8 * ns) for ns in took(log)]
     assert host.host_per_cpu == 0.8
@@ -130,7 +130,7 @@ def test_before_anything_can_recur_time_counts_as_it_comes() -> None:
 def test_the_clock_goes_at_the_pace_of_late_and_an_interruption_is_none() -> None:
     """Half as fast where stretches take twice what they need; as before where one took a thousand times as long."""
     log = steps(40)
-    host = HostTimes()
+    host = LiveHostTimes()
     counted(host, log, took(log), [])
     assert host.host_per_cpu == pytest.approx(1.0)
     stalled = took(log)

@@ -14,7 +14,7 @@ from presim.planner.objectives import OBJECTIVES
 from presim.planner.run_search import answer
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.study import Answer, Confirmation, Confirmed
+from presim.planner.study import Answer, CapturedRanking, CapturedTrial
 from presim.planner.trials.trial import Trial
 from support.searching import figures
 
@@ -57,10 +57,10 @@ def test_the_page_has_every_part_and_nothing_from_elsewhere(found: Answer) -> No
 
 def test_the_page_shows_captures_beside_composed_plans(found: Answer) -> None:
     captured = [
-        Confirmed(number=1, framework="torchtitan", figures=figures(1.6)),
-        Confirmed(number=0, framework="torchtitan", words="the script raised"),
+        CapturedTrial(number=1, framework="torchtitan", figures=figures(1.6)),
+        CapturedTrial(number=0, framework="torchtitan", words="the script raised"),
     ]
-    page = render(msgspec.structs.replace(found, confirmation=Confirmation(trials=captured, order=[1])))
+    page = render(msgspec.structs.replace(found, confirmation=CapturedRanking(trials=captured, order=[1])))
     rows = [
         re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in page.partition("Captured <small>")[2].split("<tr")[2:4]
     ]

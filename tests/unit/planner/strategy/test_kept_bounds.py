@@ -11,7 +11,7 @@ from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.kept_bounds import KeptBounds
 from presim.planner.strategy.plan_bounds import Bound
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Subject
 
 BOUNDS = {
@@ -34,7 +34,7 @@ def kept(degrees: tuple[int, ...] = (1, 2), passes: tuple[str, ...] = ("none",),
         options=options,
         graph=b"graph",
     )
-    return KeptBounds(request, Evaluator(Subject(graph=b"graph", options=options)))
+    return KeptBounds(request, PlanEvaluator(Subject(graph=b"graph", options=options)))
 
 
 def test_kept_bounds_are_found_by_an_equal_request_only() -> None:

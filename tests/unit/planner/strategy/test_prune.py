@@ -20,9 +20,9 @@ from presim.planner.space import Space
 from presim.planner.strategy.legal import illegal_reason
 from presim.planner.strategy.plan_bounds import Bounds
 from presim.planner.strategy.prune import LOSSLESS, NoPruning, RulePruner
-from presim.planner.strategy.search_loop import Evaluation, NoStore, evaluate_all_points
+from presim.planner.strategy.search_loop import EvaluationRounds, NoStore, evaluate_all_points
 from presim.planner.study import ranked
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Point, Trial, key
 from presim.planner.trials.trial_messages import Reply, Subject
 from support.searching import InProcess
@@ -72,8 +72,8 @@ def graph() -> bytes:
 
 
 @functools.cache
-def evaluator(*prune: str) -> Evaluator:
-    return Evaluator(Subject(graph=graph(), prune=list(prune)))
+def evaluator(*prune: str) -> PlanEvaluator:
+    return PlanEvaluator(Subject(graph=graph(), prune=list(prune)))
 
 
 @functools.cache
@@ -95,7 +95,7 @@ class Finished(NoStore):
 def search(space: Space, objective: str, *, prune: bool, store: NoStore | None = None) -> list[Trial]:
     request = SearchRequest(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
     workers = InProcess(lambda point: reply(json.dumps(point, sort_keys=True)))
-    evaluation = Evaluation(request, workers, store or NoStore(), lambda text: None)  # type: ignore[arg-type]
+    evaluation = EvaluationRounds(request, workers, store or NoStore(), lambda text: None)  # type: ignore[arg-type]
     bounds = Bounds(evaluator())
     rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
     return evaluate_all_points(request, evaluation, rules if prune else NoPruning())
@@ -216,13 +216,13 @@ def test_on_groups_of_nodes_bounds_hold_and_pruning_keeps_the_optimum(tmp_path: 
     """Eight H100 and 16 A100 of 40 GB: the bound of a kind of node alone would be too high or too low."""
     (tmp_path / "mixed.toml").write_text(MIXED)
     options = {"cluster": str(tmp_path / "mixed.toml")}
-    judge = Evaluator(Subject(graph=graph(), options=options))
+    judge = PlanEvaluator(Subject(graph=graph(), options=options))
     bounds, objective = Bounds(judge), OBJECTIVES["step_time"]
     request = SearchRequest(subject="llama", space=ON_GROUPS, objectives=[objective], options=options)
     found = {}
     for name in ("none", "lossless"):
         rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), ON_GROUPS.varied)
-        evaluation = Evaluation(request, InProcess(judge.evaluate), NoStore(), lambda text: None)  # type: ignore[arg-type]
+        evaluation = EvaluationRounds(request, InProcess(judge.evaluate), NoStore(), lambda text: None)  # type: ignore[arg-type]
         found[name] = evaluate_all_points(request, evaluation, NoPruning() if name == "none" else rules)
     for trial in found["none"]:
         if trial.figures is not None:

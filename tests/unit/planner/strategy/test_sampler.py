@@ -9,7 +9,7 @@ from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.prune import NoPruning
 from presim.planner.strategy.sampler import evaluate_sampled_points
-from presim.planner.strategy.search_loop import Evaluation, NoStore
+from presim.planner.strategy.search_loop import EvaluationRounds, NoStore
 from presim.planner.trials.trial import Point, Trial
 from presim.planner.trials.trial_messages import Reply
 from support.searching import InProcess, figures
@@ -36,7 +36,9 @@ def trials(sampler: str, count: int = 48, *, backwards: bool = False, seed: int 
         seed=seed,
     )
     workers = InProcess(reply, backwards=backwards)
-    return evaluate_sampled_points(request, Evaluation(request, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
+    return evaluate_sampled_points(
+        request, EvaluationRounds(request, workers, NoStore(), lambda text: None), NoPruning()
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "cmaes", "random", "grid"])

@@ -6,8 +6,8 @@ from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.prune import NoPruning
-from presim.planner.strategy.search_loop import Evaluation, NoStore, evaluate_all_points
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.strategy.search_loop import EvaluationRounds, NoStore, evaluate_all_points
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Point, Trial
 from presim.planner.trials.trial_messages import Reply, Subject
 from presim.planner.trials.worker_pool import Workers
@@ -34,7 +34,7 @@ def request(**more: object) -> SearchRequest:
 
 def ledger(workers: InProcess, **more: object) -> list[Trial]:
     asked = request(**more)
-    return evaluate_all_points(asked, Evaluation(asked, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
+    return evaluate_all_points(asked, EvaluationRounds(asked, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
 
 
 def test_every_plan_has_one_fate_and_a_value_without_a_plan_its_equation() -> None:
@@ -68,6 +68,6 @@ def test_a_worker_answers_with_the_words_of_what_fails_and_another_takes_its_pla
 
 
 def test_a_value_that_a_plan_cannot_have_is_illegal_in_words() -> None:
-    reply = Evaluator(Subject(options={"gpu": "h100-sxm"})).evaluate({"sequence": 64, "recompute": "half"})
+    reply = PlanEvaluator(Subject(options={"gpu": "h100-sxm"})).evaluate({"sequence": 64, "recompute": "half"})
     assert reply.fate in ("illegal", "failed")
     assert reply.words

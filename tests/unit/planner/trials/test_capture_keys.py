@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.planner.trials.capture_keys import MADE, name_of_capture
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Reply, Subject
 from support.searching import figures
 
@@ -80,18 +80,18 @@ def test_an_equal_command_is_captured_once_and_a_failed_one_again(
     monkeypatch.chdir(folder)
     ran: list[Sequence[str]] = []
 
-    def run(self: Evaluator, words: Sequence[str], given: Mapping[str, object]) -> Reply:
+    def run(self: PlanEvaluator, words: Sequence[str], given: Mapping[str, object]) -> Reply:
         ran.append(words)
         fails = words[-1] == "3"
         return Reply(fate="failed", words="3 is odd") if fails else Reply(fate="priced", figures=figures())
 
-    monkeypatch.setattr(Evaluator, "_run", run)
+    monkeypatch.setattr(PlanEvaluator, "_run", run)
     job = Subject(command=["python", "train.py", "--tp", "{tp}"], options=OPTIONS)
     for tp in (2, 2, 3, 3, 4):
-        Evaluator(job).evaluate({"tp": tp})
+        PlanEvaluator(job).evaluate({"tp": tp})
     assert [words[-1] for words in ran] == ["2", "3", "3", "4"]
     (folder / "model.py").write_text("another")
-    assert Evaluator(job).evaluate({"tp": 2}) == Reply(fate="priced", figures=figures())
+    assert PlanEvaluator(job).evaluate({"tp": 2}) == Reply(fate="priced", figures=figures())
     monkeypatch.setenv("PRESIM_CACHE_MB", "0")
-    Evaluator(job).evaluate({"tp": 2})
+    PlanEvaluator(job).evaluate({"tp": 2})
     assert [words[-1] for words in ran] == ["2", "3", "3", "4", "2", "2"]

@@ -13,7 +13,7 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.planner.trials.trial import Point
 from presim.planner.trials.trial_messages import Reply
-from presim.result.explanation import Confirmation, Gain
+from presim.result.explanation import CapturedCandidates, Gain
 from presim.studies.explain.confirm import (
     CaptureOptions,
     check,
@@ -33,7 +33,7 @@ FAILED = Reply(fate="failed", words="the script raised")
 
 def confirmed(
     captures: CaptureOptions, replies: Sequence[Reply], plans: Sequence[tuple[Gain, Plan]] = ()
-) -> Confirmation:
+) -> CapturedCandidates:
     """With the replies in the order of the captures."""
     plan = PLAN if plans else None
     point = current_point(captures, plan)
@@ -85,7 +85,7 @@ def test_a_framework_that_chooses_attention_itself_is_asked_without_the_one_that
 def test_each_other_value_of_a_knob_is_captured_and_the_best_is_first() -> None:
     captures = CaptureOptions(vary=["mbs=1,2,4", "compile=off,on"], command=COMMAND)
     found = confirmed(captures, [priced(2.0), priced(1.9), FAILED, priced(1.0)])
-    assert [row.what for row in found.rows] == ["compile on", "mbs 2", "mbs 4"]
+    assert [row.change for row in found.rows] == ["compile on", "mbs 2", "mbs 4"]
     assert found.rows[-1].words == "the script raised"
     assert found.rows[-1].gain_s is None
     assert found.rows[0].throughput_ratio == pytest.approx(2.0)

@@ -19,7 +19,7 @@ from presim.result import Result
 from presim.studies.gate import budget_files
 from presim.studies.gate import text as report
 from presim.studies.gate.budget_check import used_bytes, verdict
-from presim.studies.gate.budget_files import Budget
+from presim.studies.gate.budget_files import JobBudget
 from presim.trace import job_store
 from presim.trace.job import Job
 from presim.units import GIB
@@ -47,15 +47,15 @@ def test_limits_hold_on_both_sides(result: Result) -> None:
     figures = {"step_time_s": result.step_time_s, "memory_GiB": used_bytes(result) / GIB, "mfu": result.mfu}
     for limit, value in figures.items():
         better = 0.99 if limit == "mfu" else 1.01
-        kept = verdict(Budget(name="a", run=("x",), **{limit: value * better}), result, "", None)
-        broken = verdict(Budget(name="a", run=("x",), **{limit: value / better}), result, "", None)
+        kept = verdict(JobBudget(name="a", run=("x",), **{limit: value * better}), result, "", None)
+        broken = verdict(JobBudget(name="a", run=("x",), **{limit: value / better}), result, "", None)
         assert kept.passed
         assert not broken.passed
         assert "limit of" in broken.checks[0].sentence
 
 
 def test_a_growth_is_held_against_the_baseline(result: Result) -> None:
-    budget = Budget(name="a", run=("x",), step_time_increase=0.05, memory_increase=0.0)
+    budget = JobBudget(name="a", run=("x",), step_time_increase=0.05, memory_increase=0.0)
     before = msgspec.structs.replace(result, step_time_s=(result.step_time_s or 0) / 1.2)
     judged = verdict(budget, result, "", before)
     assert [check.passed for check in judged.checks] == [False, True]
@@ -64,14 +64,14 @@ def test_a_growth_is_held_against_the_baseline(result: Result) -> None:
 
 
 def test_without_a_baseline_a_growth_is_no_failure(result: Result) -> None:
-    judged = verdict(Budget(name="a", run=("x",), step_time_increase=0.05), result, "", None)
+    judged = verdict(JobBudget(name="a", run=("x",), step_time_increase=0.05), result, "", None)
     assert judged.passed
     assert judged.checks[0].sentence == "step time has no baseline to be compared with"
 
 
 def test_a_figure_that_is_not_known_keeps_no_limit(result: Result) -> None:
     unknown = msgspec.structs.replace(result, mfu=None)
-    assert not verdict(Budget(name="a", run=("x",), mfu=0.1), unknown, "", None).passed
+    assert not verdict(JobBudget(name="a", run=("x",), mfu=0.1), unknown, "", None).passed
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_command_line_judges_and_writes_what_ci_reads(
 
 def test_what_a_script_says_breaks_no_table() -> None:
     """Markdown cells hold no bars or new lines of somebody's error."""
-    judged = verdict(Budget(name="a", run=("x",), mfu=0.1), None, "a | b\nc", None)
+    judged = verdict(JobBudget(name="a", run=("x",), mfu=0.1), None, "a | b\nc", None)
     table = report.markdown(report.Gate(1, False, [judged]))
     assert "a \\| b c" in table
 
