@@ -21,3 +21,9 @@ def run(program: Program, state: State) -> int:
     """Add the first value to the total, and return it."""
     state.total[0] += program.values[0]
     return state.total[0]  # type: ignore[no-any-return]
+
+
+def divide(program: Program, state: State) -> int:
+    """Divide the total by the first value, and return it."""
+    state.total[0] //= program.values[0]
+    return state.total[0]  # type: ignore[no-any-return]

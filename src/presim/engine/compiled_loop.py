@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from presim.engine import event_heap, hosts, links, loop, pace, slowdown, state, streams
-from presim.system.compiled_loops import compile_loop
+from presim.system.compiled_loops import compile_for_pointers, has_machine_code
 
 _MODULES = (state, event_heap, hosts, pace, links, slowdown, streams, loop)
 
@@ -20,7 +20,13 @@ _MODULES = (state, event_heap, hosts, pace, links, slowdown, streams, loop)
 @functools.cache
 def compiled_run() -> Callable[[loop.Program, loop.LoopState], None]:
     """`loop.run` for columns that are contiguous, writable int64 arrays."""
-    return compile_loop(_MODULES, loop.run, [_empty(type_) for type_ in (loop.Program, loop.LoopState)])
+    return compile_for_pointers(_MODULES, loop.run, _empty(loop.Program), _empty(loop.LoopState))
+
+
+@functools.cache
+def is_on_disk() -> bool:
+    """Whether the compiled loop can be loaded, as this process first saw it."""
+    return has_machine_code(_MODULES) is True
 
 
 def _empty(record: Any) -> Any:

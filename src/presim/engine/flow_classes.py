@@ -68,6 +68,7 @@ class FlowClasses:
             ),
             "flows_island": np.where(has_flows, island[clipped_indices] if len(paths) else 0, -1),
             "flows_link": link,
+            "link_entries": np.array([len(link)]),
             "flows_share": share,
             "island_first": starts,
         }

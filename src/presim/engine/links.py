@@ -31,7 +31,7 @@ def flows_of(p: Program, s: LoopState, lead: int) -> int:
 
 def add_carrier(p: Program, s: LoopState, lead: int) -> bool:
     """Add a starting transfer; returns whether it is on links. `set_cap` sets its cap at the end of the moment."""
-    if len(p.flows_link) == 0:
+    if p.link_entries[0] == 0:
         return False
     flow_class = flows_of(p, s, lead)
     if flow_class == 0:

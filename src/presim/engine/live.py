@@ -9,7 +9,6 @@ Finished ops are dropped; op numbers do not change.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from presim.engine import look_ahead, loop
 from presim.engine.compaction import FinishedOps
 from presim.engine.compiled_loop import compiled_run
 from presim.engine.contention import Classes
+from presim.engine.loop_choice import is_compiled
 from presim.engine.ops import RankOps
 from presim.engine.ports import port_columns
 from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
@@ -27,7 +27,6 @@ from presim.engine.simulation_options import Options
 Ints = NDArray[np.int64]
 
 _NOTHING = -1
-_LOADING_OPS = 40_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -38,10 +37,11 @@ _PROGRAM_COLUMNS = {
     "classes": ("one", 0), "slows": ("none", 0), "takes": ("none", 0),
     "flows_first": ("none", 0), "flows_end": ("none", 0), "flows_bytes": ("none", 0),
     "flows_uncrowded": ("none", 0), "flows_island": ("none", 0),
-    "flows_link": ("none", 0), "flows_share": ("none", 0), "island_first": ("none", 0),
+    "flows_link": ("none", 0), "link_entries": ("one", 0), "flows_share": ("none", 0), "island_first": ("none", 0),
     "port": ("rank", _NOTHING), "port_first": ("none", 0), "port_next": ("rank", _NOTHING),
     "weight_first": ("none", 0), "weight_port": ("none", 0), "weights": ("none", 0),
-    "stride": ("one", 0), "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
+    "rank_count": ("one", 0), "stride": ("one", 0),
+    "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
 }  # fmt: skip
 _AXES = {name: axis for name, (axis, _) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
 _UNSET = {name: value for name, (_, value) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
@@ -59,8 +59,9 @@ class LiveEngine:
         ports: Mapping[str, Ints] | None = None,
     ) -> None:
         """``ports``: the columns of `port_columns`; None if no GPUs share a port."""
-        switch = os.environ.get("PRESIM_ENGINE", "")
-        self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
+        self._compiled = compiled
+        self._is_compiled = False
+        self._counted_ops = 0  # by the choice of the loop
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
         self._bound_class_counts = (0, 0)
@@ -81,6 +82,7 @@ class LiveEngine:
         for name in ("rank_end", "slot_first_of", "slot_end", "host_op"):
             self._columns[name][:] = rank_numbers
         for name, value in (
+            ("rank_count", ranks),
             ("stride", ranks),
             ("launch_latency", options.launch_latency_ns),
             ("sync_latency", options.sync_latency_ns),
@@ -156,9 +158,10 @@ class LiveEngine:
             self._columns |= self.classes.columns(enabled=self._contention, growing=True, model=self._overlap)
             self._reserve(link=int(self._columns["island_first"][-1]))
             self._bind()
-        if self._compiled is None and sum(self._ops) > _LOADING_OPS:
-            self._compiled = True
-        (compiled_run() if self._compiled else loop.run)(self._program, self._state)
+        ops = sum(self._ops)
+        self._is_compiled = self._is_compiled or is_compiled(self._compiled, ops - self._counted_ops)
+        self._counted_ops = ops
+        (compiled_run() if self._is_compiled else loop.run)(self._program, self._state)
 
     def end_ns(self, op: int) -> int:
         """End of an op, ns; -1 if it has not been simulated yet. Of dropped ops, only recordings have one."""

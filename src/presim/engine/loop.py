@@ -88,7 +88,7 @@ def run(p: Program, s: LoopState) -> None:
     If no rank is open, ops without an end are in a deadlock.
     """
     s.horizon[0] = FOREVER
-    for rank in range(len(p.rank_end)):
+    for rank in range(p.rank_count[0]):
         advance_host(p, s, rank, s.host_time[rank])
     while True:
         if s.counters[CHANGED] + s.counters[DIRTY] > 0 and is_moment_complete(s, s.counters[MOMENT]):

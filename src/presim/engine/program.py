@@ -88,6 +88,7 @@ def build_program(
         for name, points_to in OP_COLUMNS.items()
     }
     columns |= {
+        "rank_count": np.array([len(ranks)]),
         "stride": np.array([1]),
         "rank_end": op_first[1:],
         "rank_open": np.zeros(len(ranks), np.int64),

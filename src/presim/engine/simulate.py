@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -13,6 +12,7 @@ from presim.cost.price import PricedTrace
 from presim.engine import loop
 from presim.engine.compiled_loop import compiled_run
 from presim.engine.hang import hang
+from presim.engine.loop_choice import is_compiled
 from presim.engine.program import OP_COLUMNS, Ints, JobProgram, build_program, initial_state, timeline
 from presim.engine.simulation_options import Options
 from presim.engine.timeline import Timeline
@@ -20,11 +20,7 @@ from presim.errors import HangError
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
-# Time to import numba and load the cached loop, expressed in interpreted ops. A process interprets until it has spent
-# that much, so it never takes more than twice the time of the better choice. docs/decisions/engine-loop.md
-LOADING_OPS = 100_000
 _Record = TypeVar("_Record", loop.Program, loop.LoopState)
-_SWITCH = "PRESIM_ENGINE"  # compiled or interpreted, with the same result
 
 
 def simulate(priced: PricedTrace, *, options: Options | None = None, compiled: bool | None = None) -> Timeline:
@@ -80,34 +76,12 @@ def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[st
         HangError: ranks deadlock.
     """
     state = initial_state(program)
-    if _is_compiled(compiled, len(state["issue"])):
+    if is_compiled(compiled, len(state["issue"])):
         compiled_run()(_record(loop.Program, program.columns), _record(loop.LoopState, state))
     else:
         state = _interpret(program, state)
     _raise_if_stuck(program, state)
     return state
-
-
-class _Interpreted:
-    """Number of ops that this process has interpreted. It decides which loop runs."""
-
-    ops = 0
-
-
-def prefer_compiled() -> None:
-    """Load the compiled loop, and use it from now on: for processes that simulate many small programs."""
-    compiled_run()
-    _Interpreted.ops = LOADING_OPS
-
-
-def _is_compiled(choice: bool | None, ops: int) -> bool:
-    if choice is not None:
-        return choice
-    switch = os.environ.get(_SWITCH, "")
-    if switch:
-        return switch == "compiled"
-    _Interpreted.ops += ops
-    return _Interpreted.ops >= LOADING_OPS
 
 
 def _interpret(program: JobProgram, state: dict[str, Ints]) -> dict[str, Ints]:

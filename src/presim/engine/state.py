@@ -62,6 +62,7 @@ COUNTERS = 8
 class Program(NamedTuple):
     """The input of the loop. Ops of a rank are `stride` apart, in the order of issue. So are its slots."""
 
+    rank_count: Column  # [0] number of ranks
     stride: Column  # [0] 1: ranks one after the other; number of ranks: ranks that grow are interleaved
     rank_end: Column  # [rank] index of the op after its last one
     rank_open: Column  # [rank] 1: its host may issue further ops
@@ -98,6 +99,7 @@ class Program(NamedTuple):
     flows_uncrowded: Column  # [flows] part of the duration that a fabric which limits nothing would need, in 1/SCALE
     flows_island: Column  # [flows] the island of its links
     flows_link: Column  # [entry] link
+    link_entries: Column  # [0] number of entries in `flows_link`; 0: no transfer is on links
     flows_share: Column  # [entry] flows over the link's bandwidth: what a rate of 1/RATE bytes a ns takes of FULL
     island_first: Column  # [island] first of its links; one more element at the end
     launch_latency: Column  # [0] ns from issue to ready

@@ -1,21 +1,23 @@
 """Compiles a loop of plain Python over arrays with numba, from the same source that runs uncompiled.
 
 The loop's modules do not import numba. The first call makes a second, compiled set of their functions. The machine code
-is cached on disk: beside the source, else in the user's cache folder, else not at all; NUMBA_CACHE_DIR overrides both.
+is kept on disk: beside the source, else in the user's cache folder, else not at all; NUMBA_CACHE_DIR overrides both.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import pathlib
 import subprocess
-import sys
 import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from presim.system.machine_code import NativeLoop, StoredLoop
 
 _LOADED_WITHIN_S = 1.5  # CPU time; loading kept machine code takes 0.1 to 0.5 s
 _ASK_EVERY_S = 0.25
@@ -72,10 +74,41 @@ def compile_for_pointers(
 ) -> Callable[..., Any]:
     """``run`` of two records of flat columns in machine code that gets only the columns' addresses.
 
-    Compiles sooner than `compile_loop` where records have many columns, because a call passes each on as one number and
-    not as the seven of an array. With the 115 columns of `presim.serving.fast`, the first compilation took 28 s of CPU
-    time instead of 71, and a step 2.4 us instead of 3.2, on a busy machine. The source takes no length of a column.
+    Kept code is loaded without numba (`presim.system.machine_code`). Code is compiled sooner than by `compile_loop`
+    where records have many columns, because a call passes each on as one number and not as the seven of an array. With
+    the 115 columns of `presim.serving.fast`, the first compilation took 28 s of CPU time instead of 71, and a step 2.4
+    us instead of 3.2, on a busy machine. The source takes no length of a column, and no negative index.
     """
+    stored = stored_loop(modules)
+    native = stored.load() or _compiled_once(stored, modules, run, program, state)
+
+    def call(program_columns: Any, state_columns: Any) -> Any:
+        addresses = _addresses(program_columns, program), _addresses(state_columns, state)
+        return native(*(column.__array_interface__["data"][0] for column in addresses))
+
+    return call
+
+
+def _compiled_once(
+    stored: StoredLoop, modules: Sequence[types.ModuleType], run: Callable[..., Any], program: Any, state: Any
+) -> NativeLoop:
+    """Machine code that is made now and kept, unless another process is making it: then what that one makes."""
+    from presim.system.machine_code import load_object
+
+    name = run.__module__
+    with stored.locked(lambda: announce(f"waiting for another process that compiles {name} for this CPU")):
+        if native := stored.load():
+            return native
+        with _announced(name):
+            symbol, code = _object_code(modules, run, program, state)
+        stored.keep(symbol, code)
+    return load_object(symbol, code)
+
+
+def _object_code(
+    modules: Sequence[types.ModuleType], run: Callable[..., Any], program: Any, state: Any
+) -> tuple[str, bytes]:
+    """The name of ``run`` of two arrays of column addresses, and its object code for this CPU."""
     import numba
 
     namespace = _compiled_functions(modules)
@@ -83,30 +116,28 @@ def compile_for_pointers(
     namespace["as_program"], namespace["as_state"] = _columns_at(program), _columns_at(state)
     entry = types.FunctionType(_run_at.__code__, namespace, "run")
     entry.__module__ = run.__module__
-    addresses = numba.int64[::1]
-    with _announced(run.__module__):
-        machine_code = _compiled(entry, modules, (addresses, addresses))
-
-    def call(program_columns: Any, state_columns: Any) -> Any:
-        return machine_code(_addresses(program_columns, program), _addresses(state_columns, state))
-
-    return call
+    njit, kinds = cast(Any, numba.njit), cast(Any, numba.types)
+    function = njit(_nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(entry)
+    addresses = kinds.CPointer(numba.int64)
+    function.compile((addresses, addresses))
+    (compiled,) = function.overloads.values()
+    library = compiled.library
+    return compiled.fndesc.llvm_func_name, library.codegen._tm.emit_object(library._final_module)
 
 
 def has_machine_code(modules: Sequence[types.ModuleType]) -> bool | None:
     """Whether machine code of a loop that `compile_for_pointers` makes is on disk; None where none can be kept."""
-    import numba
+    stored = stored_loop(modules)
+    if stored.path() is not None:
+        return True
+    return None if stored.folder() is None else False
 
-    njit: Any = numba.njit
-    name = _entry_name(modules)
-    entry = types.FunctionType(_run_at.__code__, {}, "run")
-    entry.__qualname__ = name
-    try:
-        folder = pathlib.Path(njit(cache=True)(entry).stats.cache_path)
-    except (RuntimeError, OSError):
-        return None
-    python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    return any(folder.glob(f"*.{name}-*.{python}*.nbi"))
+
+def stored_loop(modules: Sequence[types.ModuleType]) -> StoredLoop:
+    """Where the machine code of a loop of these modules is kept."""
+    from presim.system.machine_code import StoredLoop
+
+    return StoredLoop(_entry_name(modules), Path(str(modules[-1].__file__)))
 
 
 in_background: list[subprocess.Popen[bytes]] = []  # processes that compile a loop beside this one
@@ -150,10 +181,9 @@ def _columns_at(record: Any) -> Any:
 
     def columns_at(typing: Any, addresses: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, arguments[0])
             indices = [context.get_constant(kinds.intp, index) for index in range(len(pointers))]
             values = [
-                builder.inttoptr(builder.load(builder.gep(array.data, [index])), context.get_value_type(pointer))
+                builder.inttoptr(builder.load(builder.gep(arguments[0], [index])), context.get_value_type(pointer))
                 for index, pointer in zip(indices, pointers)
             ]
             return context.make_tuple(builder, returned, values)
@@ -189,16 +219,15 @@ def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], si
     # numba's cache looks at the entry's own file alone; this name changes with any of them.
     entry.__qualname__ = _entry_name(modules)
     try:
-        machine_code = njit(_nrt=False, cache=True)(entry)
-        machine_code.compile(signature)  # or loaded
+        function = njit(_nrt=False, cache=True)(entry)
+        function.compile(signature)  # or loaded
     except (RuntimeError, OSError):  # no folder that numba may write to, or a full one
-        machine_code = njit(_nrt=False)(entry)
-    return machine_code
+        function = njit(_nrt=False)(entry)
+    return function
 
 
 def _entry_name(modules: Sequence[types.ModuleType]) -> str:
     """``run_`` and a digest of the loop's sources."""
-    import inspect
-
-    sources = [inspect.getsource(module) for module in (*modules, sys.modules[__name__])]
-    return f"run_{hashlib.sha256(''.join(sources).encode()).hexdigest()[:16]}"
+    makers = Path(__file__), Path(__file__).with_name("machine_code.py")
+    sources = b"".join(path.read_bytes() for path in (*(Path(str(module.__file__)) for module in modules), *makers))
+    return f"run_{hashlib.sha256(sources).hexdigest()[:16]}"

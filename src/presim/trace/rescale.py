@@ -226,7 +226,8 @@ def _check_sizes(trace: Trace, digit: Digit, world: int) -> None:
         if crosses and signature.kind not in (*_SIZE_STAYS, *MESSAGES) and index not in _set_up_signatures(trace):
             raise InputError(
                 f"the {signature.kind} over the {group.size} ranks of {group.name!r} holds a shard of each, and "
-                f"the trace does not say how another number of shards is rounded; {_capture_advice(world)}"
+                "the trace does not say how another number of shards is rounded; "
+                f"{_shard_advice(trace.manifest.world_size, world)}"
             )
         if crosses and signature.kind in MESSAGES:
             raise InputError(
@@ -254,6 +255,17 @@ def _set_up_signatures(trace: Trace) -> set[int]:
 
 def _capture_advice(world: int) -> str:
     return f"capture it with --world-size {world}"
+
+
+def _shard_advice(captured_world: int, world: int) -> str:
+    """What to do where sizes depend on the number of ranks: two captures show how, `presim.composition.replan`."""
+    second = 2 * captured_world
+    if second >= world:
+        return _capture_advice(world)
+    return (
+        f"{_capture_advice(world)}, or with --world-size {second} --save DIR, and use `presim replan JOB --wider DIR "
+        f"--world-size {world}`"
+    )
 
 
 def at_digit(trace: Trace, digit: Digit, size: int, set_up_signatures: Collection[int] = ()) -> Trace:

@@ -24,9 +24,9 @@ def prefer_compiled_steps() -> None:
     For processes that answer many questions: they do not wait until interpreting has cost as much as loading.
     """
     from presim.composition import allocator
-    from presim.engine import simulate
+    from presim.engine import loop_choice
 
-    simulate.prefer_compiled()
+    loop_choice.prefer_compiled()
     allocator.prefer_compiled()
 
 

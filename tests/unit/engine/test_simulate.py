@@ -13,7 +13,6 @@ import pytest
 
 from golden.scenarios import OPTIONS, builder, kernel, priced
 from presim.cost.price import Origin, Price, PricedTrace
-from presim.engine import simulate as engine
 from presim.engine.calls import CallCosts
 from presim.engine.simulate import simulate, simulate_job
 from presim.engine.simulation_options import Options
@@ -157,17 +156,6 @@ def test_impossible_options_are_refused() -> None:
         Options(launch_latency_ns=-1)
     with pytest.raises(ValueError, match="host times must not be negative"):
         Options(host_factor=float("nan"))
-
-
-def test_the_environment_and_the_work_done_choose_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine._Interpreted, "ops", 0)
-    assert not engine._is_compiled(None, engine.LOADING_OPS - 1)
-    assert engine._is_compiled(None, 1)
-    monkeypatch.setenv("PRESIM_ENGINE", "interpreted")
-    assert not engine._is_compiled(None, 10**9)
-    monkeypatch.setenv("PRESIM_ENGINE", "compiled")
-    assert engine._is_compiled(None, 0)
-    assert not engine._is_compiled(False, 0)
 
 
 def test_a_small_simulation_does_not_load_numba() -> None:

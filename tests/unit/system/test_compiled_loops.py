@@ -79,6 +79,31 @@ compile_for_pointers([loop], loop.run, loop.Program(column), loop.State(column))
 print(has_machine_code([loop]))
 """
 
+DIVISION = """
+import numpy as np
+from presim.system.compiled_loops import compile_for_pointers
+from support import small_record_loop as loop
+column = np.zeros(1, np.int64)
+run = compile_for_pointers([loop], loop.divide, loop.Program(column), loop.State(column))
+try:
+    run(loop.Program(column), loop.State(np.ones(1, np.int64)))
+except ArithmeticError as error:
+    print(error)
+"""
+COUNTED = """
+import numpy as np
+from presim.system import compiled_loops
+from support import small_record_loop as loop
+make = compiled_loops._object_code
+def counted(*arguments):
+    print("compiled")
+    return make(*arguments)
+compiled_loops._object_code = counted
+column = np.full(1, 3, np.int64)
+run = compiled_loops.compile_for_pointers([loop], loop.run, loop.Program(column), loop.State(column))
+print(run(loop.Program(column), loop.State(column + 1)))
+"""
+
 
 def test_whether_machine_code_is_on_disk_is_known_before_compiling(tmp_path: pathlib.Path) -> None:
     assert run(RECORDS, tmp_path) == "False\nTrue\n"
@@ -86,4 +111,24 @@ def test_whether_machine_code_is_on_disk_is_known_before_compiling(tmp_path: pat
 
 
 def test_a_machine_that_can_keep_no_machine_code_is_told_apart(tmp_path: pathlib.Path) -> None:
-    assert run(NO_FOLDER + RECORDS, tmp_path) == "None\nNone\n"
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    assert run(RECORDS, no_folder / "folder") == "None\nNone\n"
+
+
+def test_code_that_cannot_be_written_runs_all_the_same(tmp_path: pathlib.Path) -> None:
+    assert run(FULL_DISK + RECORDS, tmp_path) == "False\nFalse\n"
+    assert not list(tmp_path.rglob("*.o"))
+
+
+def test_a_division_by_zero_in_machine_code_raises(tmp_path: pathlib.Path) -> None:
+    assert run(DIVISION, tmp_path).startswith("the compiled loop ended with status")
+
+
+def test_processes_that_need_the_same_code_compile_it_once(tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COUNTED]
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    outputs = [process.communicate()[0] for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    assert sorted(outputs) == ["7\n", "7\n", "compiled\n7\n"]

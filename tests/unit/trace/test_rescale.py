@@ -63,10 +63,12 @@ def test_the_data_parallel_digit_is_that_of_gradients() -> None:
 
 
 def test_shards_of_other_sizes_have_to_be_captured() -> None:
-    with pytest.raises(
-        InputError, match=r"the reduce_scatter over the 4 ranks of 'g1' .* capture it with --world-size 32"
-    ):
+    refused = "the reduce_scatter over the 4 ranks of 'g1' .*; capture it with --world-size"
+    with pytest.raises(InputError, match=rf"{refused} 32$"):
         rescaled([job(kind="reduce_scatter")], {}, 8)
+    two_captures = "or with --world-size 32 --save DIR, and use `presim replan JOB --wider DIR --world-size 64`"
+    with pytest.raises(InputError, match=rf"{refused} 64, {two_captures}$"):
+        rescaled([job(kind="reduce_scatter")], {}, 16)
 
 
 def test_a_world_that_no_data_parallelism_makes_is_refused() -> None:

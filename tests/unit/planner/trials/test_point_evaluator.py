@@ -16,7 +16,7 @@ from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, EvaluationOptions, RunOptions
 from presim.planner.of_model import request_for_model
 from presim.planner.search_options import SearchOptions
-from presim.planner.trials.point_evaluator import Evaluator
+from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Subject
 from presim.verbs.compose import compose_and_evaluate
 
@@ -40,7 +40,7 @@ def graph() -> OperatorGraph:
 
 
 def step_s(graph: OperatorGraph, **options: Any) -> float:
-    reply = Evaluator(Subject(graph=msgspec.msgpack.encode(graph), options={**CLUSTER, **options})).evaluate(POINT)
+    reply = PlanEvaluator(Subject(graph=msgspec.msgpack.encode(graph), options={**CLUSTER, **options})).evaluate(POINT)
     assert reply.figures is not None, reply.words
     return reply.figures.step_time_s
 

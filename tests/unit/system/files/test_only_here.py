@@ -47,6 +47,8 @@ EXCEPTIONS = {
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
     "presim.app.jobs": "logs, which processes write while they run",
     "presim.serving.launching.slo_check": "a script that runs beside a benchmark, without presim",
+    "presim.system.compiled_loops": "sources of the loops, whose digest names their machine code",
+    "presim.system.machine_code": "object files that it keeps itself, in a folder of the cache",
     "presim.cli.streams": "standard streams that were closed",
 }
 PACKAGED = ("resources",)  # `resources.files(…).joinpath(…).read_text()` reads presim's own data
