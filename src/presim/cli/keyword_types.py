@@ -163,6 +163,8 @@ class ServeKeywords(TypedDict, total=False):
     replicas: int | None
     prefill_replicas: int | None
     prefill_tp: int | None
+    kv_shared: float | None
+    kv_shared_bandwidth: float | None
     router: Literal["round-robin", "least-loaded", "power-of-two", "prefix", "session"] | None
     prefill_gpu: Word | None
     overheads: File | None

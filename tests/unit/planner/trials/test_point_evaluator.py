@@ -20,7 +20,7 @@ from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Subject
 from presim.verbs.compose import compose_and_evaluate
 
-MODEL, CLUSTER = "llama3-1b", {"gpu": "h100-sxm", "nodes": 2, "gpus_per_node": 2}
+MODEL, CLUSTER = "llama3-8b", {"gpu": "h100-sxm", "nodes": 2, "gpus_per_node": 2}
 POINT: dict[str, Any] = {"tensor": 2, "sequence": 1024, "micro_batch": 1}
 OPTIONS: dict[str, Any] = {
     "contention": False,
@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
     "host_time": False,
     "bandwidth": ("inter=0.1",),
     "stragglers": ("rank3=0.5",),
-    "scale_op": ("gemm=2", "all_to_all=3"),  # the plan exchanges nothing all to all, others might
+    "scale_op": ("gemm=3", "all_to_all=3"),  # the plan exchanges nothing all to all, others might
     "estimator": ("roofline",),
 }
 
@@ -62,7 +62,7 @@ def test_an_option_acts_as_in_a_composed_job(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     searched_s = step_s(graph, **{name: OPTIONS[name]})
-    only = {**OPTIONS, "scale_op": ("gemm=2",)}[name]  # the work of one job has to be there
+    only = {**OPTIONS, "scale_op": ("gemm=3",)}[name]  # the work of one job has to be there
     options = EvaluationOptions(**CLUSTER, **{name: only})  # type: ignore[arg-type]
     composed_s = compose_and_evaluate(MODEL, Plan(**POINT), options).result.step_time_s
     assert searched_s == pytest.approx(composed_s, rel=1e-6)
