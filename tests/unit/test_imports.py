@@ -129,6 +129,7 @@ MAY_IMPORT = {
         "presim.report.screen",
         "presim.verbs.run",
         "presim.verbs.compose_framework",
+        "presim.verbs.target",
     },
     "studies.gate": {"presim.result", "presim.report", "presim.capture.ctrl_c"},
     "studies.projection": {"presim.hardware", "presim.result"},

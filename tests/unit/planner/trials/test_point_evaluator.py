@@ -21,7 +21,7 @@ from presim.planner.trials.trial_messages import Subject
 from presim.verbs.compose import compose_and_evaluate
 
 MODEL, CLUSTER = "llama3-8b", {"gpu": "h100-sxm", "nodes": 2, "gpus_per_node": 2}
-POINT: dict[str, Any] = {"tensor": 2, "sequence": 1024, "micro_batch": 1}
+POINT: dict[str, Any] = {"tensor": 2, "sequence": 8192, "micro_batch": 4}
 OPTIONS: dict[str, Any] = {
     "contention": False,
     "overlap_model": "ratio=1.5",
