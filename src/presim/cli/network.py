@@ -90,9 +90,11 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
         loads = outcome.shared.utilisation(topology).tolist() if outcome.shared is not None else []
     content = msgspec.structs.replace(content, note=unused_note(file))
     if plot:
-        from presim.hardware.network.topology_plot import svg
+        from presim.hardware.network.topology_plot import MAX_VERTICES, svg
 
         write_file(plot, svg(topology, loads).encode())
+        if (vertex_count := len(topology.names)) > MAX_VERTICES:
+            click.echo(f"{plot} draws the first {MAX_VERTICES:,} of {vertex_count:,} GPUs and switches", err=True)
     if export:
         write_file(export[1], exported_text.encode())
     report.deliver("network", content, network_answer.encode(content))

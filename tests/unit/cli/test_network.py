@@ -80,6 +80,12 @@ def test_it_draws(file: Path, tmp_path: Path) -> None:
     assert drawn.count("<line") == 98
 
 
+def test_a_drawing_of_a_part_says_so(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("presim.hardware.network.topology_plot.MAX_VERTICES", 40)
+    assert "draws the first 40 of 71 GPUs and switches" in called(file, "--plot", tmp_path / "net.svg")
+    assert (tmp_path / "net.svg").read_text().count("<circle") == 40
+
+
 def test_it_explains_what_nccl_chooses(file: Path) -> None:
     lines = called("explain", "--cluster", file, "--collective", "all_reduce").splitlines()
     assert lines[0] == "all_reduce"

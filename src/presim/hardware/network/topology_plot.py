@@ -10,7 +10,7 @@ from presim.hardware.network.topology import Topology
 # Colour of a link from a utilisation on, highest first, and its opacity.
 _LOADS = ((0.9, "#c22", 0.9), (0.5, "#e82", 0.8), (0.1, "#48c", 0.7), (0.0, "#999", 0.5))
 _WIDTH, _ROW = 1200, 110
-_MOST = 4_000  # most vertices; more would be unreadable
+MAX_VERTICES = 4_000  # more would be unreadable
 _LEVELS = (
     ("core", 5),
     ("spine", 4),
@@ -77,7 +77,7 @@ def layout(topology: Topology) -> dict[int, tuple[float, float]]:
 def _rows(topology: Topology) -> dict[int, list[int]]:
     """Vertices by level, 0 for GPUs."""
     rows: dict[int, list[int]] = {}
-    for vertex in range(min(len(topology.names), _MOST)):
+    for vertex in range(min(len(topology.names), MAX_VERTICES)):
         rows.setdefault(_level(topology.names[vertex]), []).append(vertex)
     return rows
 
