@@ -78,7 +78,9 @@ class _PendingWork:
     def _walk(self, slot: int) -> Iterator[_Path]:
         """Visit the ops of a stream that have not started; yields the path to each."""
         following, joins, duration = (self._columns[name] for name in ("following", "joins", "duration"))
-        path, current = _Path(self._running_ns(slot)), int(self._columns["head"][slot])
+        running_ns, current = self._running_ns(slot), int(self._columns["head"][slot])
+        runs_beside = current >= 0 and bool(joins[current])  # the head is of the launch that runs, and may begin now
+        path = _Path(0 if runs_beside else running_ns)
         along_ns = 0  # full stream: work before this op, whatever it waits for
         while current >= 0 and self._unvisited:
             self._unvisited -= 1
@@ -91,6 +93,8 @@ class _PendingWork:
                 path = _later(path, self.path_to(int(self._columns["target"][current])))
             elif after < 0 or not joins[after]:
                 path = path.and_then(int(duration[current]))
+                if runs_beside:
+                    path, runs_beside = path._replace(least_ns=max(path.least_ns, running_ns)), False
                 along_ns += int(duration[current])
                 if slot == self._full_slot:
                     self.launch_ends_ns.append(along_ns)

@@ -56,6 +56,14 @@ def test_what_runs_counts_as_far_as_it_is_left() -> None:
     assert bound_until(streams(100, running_ns=70), 1, 20, SIDE_SLOT, 4).least_ns == 50 + 100
 
 
+@pytest.mark.parametrize(("running_ns", "least_ns"), [(70, 100), (130, 130)])
+def test_what_is_of_the_launch_that_runs_does_not_wait_for_it(running_ns: int, least_ns: int) -> None:
+    """A send that has started and a receive of the same launch run beside each other."""
+    columns = streams(100, running_ns=running_ns)
+    columns["joins"][0] = 1
+    assert bound_until(columns, 1, 0, SIDE_SLOT, 4).least_ns == least_ns
+
+
 def test_a_stream_that_waits_ends_after_what_it_waits_for() -> None:
     columns = streams(100, 100, 100)
     assert bound_until(columns, 8, 0, SIDE_SLOT, 4).least_ns == 200 + 50
