@@ -17,7 +17,7 @@ from presim.app import words
 from presim.app.questions import QUESTIONS, SCRIPT_QUESTION
 from presim.cli.declared import values_of
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_json, read_text, write_file
+from presim.system.files import FormatError, decode_json, read_bytes, read_text, write_file
 
 MOST_LETTERS = 80  # of a name
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
@@ -111,8 +111,8 @@ class Project:
 def is_model_config(path: Path) -> bool:
     """Whether a file is a model's config as Hugging Face writes it."""
     try:
-        content = decode_json(path.read_bytes())
-    except (OSError, FormatError):
+        content = decode_json(read_bytes(path, _REMEDY))
+    except (InputError, FormatError):
         return False
     return isinstance(content, dict) and not {"model_type", "architectures"}.isdisjoint(content)
 

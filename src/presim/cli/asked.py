@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
         options_and_out = [*_words(command, options), _out(command), str(path)]
         words = [*command.split(), *in_order(command, arguments, options_and_out)]
         try:
-            with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+            with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
                 cli.main(words, prog_name="presim", standalone_mode=False)
         except click.ClickException as error:
             raise InputError(error.format_message()) from error

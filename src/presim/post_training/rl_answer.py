@@ -12,6 +12,7 @@ from presim.post_training.rl_job import warm_steps
 from presim.post_training.rl_loop import SimulatedRun, TrainingStep
 from presim.post_training.rl_phases import Span
 from presim.post_training.role_memory import PhaseMemory
+from presim.system.files.field_bounds import Count, Integer, PerSecond, Real, Seconds, Share
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
@@ -82,14 +83,14 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     """A placement of a search; its figures are None if it is refused, or if its estimate is no better than others."""
 
     placement: str
-    knobs: dict[str, str | int | float] = {}
-    gpus: int = 0
-    estimate_s: float | None = None  # of its step, by which placements are ordered
-    engines: int = 0  # that were simulated; fewer than it has: on their part of the prompts
-    step_time_s: float | None = None
-    tokens_per_s_per_gpu: float | None = None
-    largest_staleness: int | None = None
-    rollout_idle_share: float | None = None
+    knobs: dict[str, str | Integer | Real] = {}
+    gpus: Count = 0
+    estimate_s: Seconds | None = None  # of its step, by which placements are ordered
+    engines: Count = 0  # that were simulated; fewer than it has: on their part of the prompts
+    step_time_s: Seconds | None = None
+    tokens_per_s_per_gpu: PerSecond | None = None
+    largest_staleness: Count | None = None
+    rollout_idle_share: Share | None = None
     is_on_front: bool = False  # no placement that is at most as stale, on at most as many GPUs, is faster
     refusal: str = ""
 

@@ -248,8 +248,8 @@ def test_values_that_are_no_form_are_refused(client: TestClient, body: bytes) ->
 def test_asking_python_for_a_verb_without_result_is_refused() -> None:
     with pytest.raises(presim.errors.InputError, match="writes no result"):
         presim.ask("view", "job")
-    with pytest.raises(presim.errors.InputError, match="has no option 'sequence'"):
-        presim.ask("compose", "llama3-8b", sequence=4096)
+    with pytest.raises(presim.errors.InputError, match="has no option 'sequences'"):
+        presim.ask("compose", "llama3-8b", sequences=4096)
 
 
 def test_a_slip_in_a_python_question_is_answered_with_the_nearest_name() -> None:
@@ -269,7 +269,7 @@ def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: A
     """Its page, and what the page asks for with the cookie alone; nobody sees them without."""
     name = client.post("/api/questions/compose/start", json={**VALUES, "save": "job"}).json()["name"]
     assert finished(client, name)["state"] == "done"
-    assert client.get("/api/project").json()["saved_jobs"] == ["job"]
+    assert "job" in client.get("/api/project").json()["saved_jobs"]
     stranger = TestClient(client.app, base_url="http://localhost:8123")
     assert stranger.get("/view/job/").status_code == 403
     assert stranger.get("/view/job/?token=secret").status_code == 200

@@ -9,7 +9,7 @@ import bisect
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,8 @@ class StepObserver:
 
     def _gradients_asked(self, outputs: Any, inputs: Any, *args: Any, **options: Any) -> None:
         """Gradients are asked for: those of parameters are a backward pass, those of inputs the model's own work."""
-        tensors = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+        elements = inputs if isinstance(inputs, Collection) and not isinstance(inputs, torch.Tensor) else (inputs,)
+        tensors = [element for element in elements if isinstance(element, torch.Tensor)]  # not edges of the graph
         if any(isinstance(tensor, torch.nn.Parameter) or is_gradtrackingtensor(tensor) for tensor in tensors):
             self.mark(Event.BACKWARD)
 

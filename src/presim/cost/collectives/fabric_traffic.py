@@ -25,6 +25,7 @@ from presim.hardware.network.build_topology import topology_of
 from presim.hardware.network.exchange import KINDS, Exchange, flows_of, link_loads, run
 from presim.hardware.network.sharing import congestible_links, port_links, shared_links
 from presim.hardware.network.topology import Floats, Topology
+from presim.system.files import decode_messagepack
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
 from presim.trace.schema import Group
@@ -116,7 +117,7 @@ class _SharedLinks:
 
 @functools.lru_cache(maxsize=4)
 def _shared_links(cluster_bytes: bytes) -> _SharedLinks:
-    cluster = msgspec.msgpack.decode(cluster_bytes, type=Cluster)
+    cluster = decode_messagepack(cluster_bytes, Cluster)
     topology = topology_of(cluster, cluster.network)
     return _SharedLinks(topology, shared_links(topology), port_links(topology), congestible_links(topology))
 

@@ -131,7 +131,17 @@ def test_each_number_of_a_file_has_bounds(room: str) -> None:
 def test_readers_are_seen() -> None:
     types = [type_ for name, tree in _modules().items() for type_ in _types_read(name, tree)]
     names = {type_.__name__ for type_ in types if isinstance(type_, type)}
-    assert {"LinkConstants", "FabricConstants", "Gpu", "Node", "_Tables", "_JobFile", "OperatorGraph", "Model"} <= names
+    expected = {
+        "LinkConstants",
+        "FabricConstants",
+        "Gpu",
+        "Node",
+        "_Tables",
+        "_JobFile",
+        "OperatorGraph",
+        "LearnedModel",
+    }
+    assert expected <= names
 
 
 def test_an_exception_is_still_there() -> None:

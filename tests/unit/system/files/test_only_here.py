@@ -44,6 +44,7 @@ EXCEPTIONS = {
     "presim.cost.profile.bench": "rows are appended while a GPU is measured, so that a lost card loses none",
     "presim.composition.frameworks.programs": "programs that are captured, which read what presim has checked",
     "presim.planner.trials.storage": "Optuna's journal is locked and cut off where a killed search left it",
+    "presim.post_training.placement_study": "its file is locked and cut off where a killed search left it",
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
     "presim.app.jobs": "logs, which processes write while they run",
     "presim.serving.launching.slo_check": "a script that runs beside a benchmark, without presim",
