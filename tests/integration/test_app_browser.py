@@ -244,7 +244,7 @@ def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folde
     browser.open(f"{address}change/compose-1", "light", ready("change"))
     browser.value("document.getElementById('change-bandwidth').focus()")
     browser.press("ArrowLeft")
-    browser.wait("document.querySelector('[role=status]').textContent.startsWith('Answered')")
+    browser.wait("document.querySelector('[data-ready=change] [role=status]').textContent.startsWith('Answered')")
     assert "worse" in browser.value("document.querySelector('[data-figure=step] .difference').textContent")
     browser.wait("document.querySelector('.copied pre').textContent.includes('--bandwidth inter=0.9')")
     assert sorted(path.name for path in folder.iterdir()) == before
