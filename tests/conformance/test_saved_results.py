@@ -52,7 +52,8 @@ def test_a_file_names_its_kind_and_version(samples: dict[str, Sample], name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "comparison", "explanation", "training", "gate", "search", "serving", "deployments"]
+    "name",
+    ["run", "comparison", "explanation", "training", "gate", "search", "serving", "deployments", "rl", "network"],
 )
 def test_python_shows_a_result_in_a_line(samples: dict[str, Sample], name: str) -> None:
     """`presim.search(…)` and others, in a console."""

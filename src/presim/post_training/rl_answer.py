@@ -13,6 +13,7 @@ from presim.post_training.rl_loop import SimulatedRun, TrainingStep
 from presim.post_training.rl_phases import Span
 from presim.post_training.role_memory import PhaseMemory
 from presim.system.files.field_bounds import Count, Integer, PerSecond, Real, Seconds, Share
+from presim.units import seconds
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
@@ -120,6 +121,12 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     not_modelled: list[str]
     alternatives: list[Alternative] = []  # of `--search`, this one among them
     partial: bool = False  # an interrupt ended the search before all placements were compared
+
+    def __repr__(self) -> str:
+        gpus = sum(pool.gpus for pool in self.pools)
+        step = f"{seconds(self.figures.step_time_s)} a step"
+        return f"<RlAnswer for {self.model} by {self.algorithm} on {gpus:,} {self.gpu}, {self.placement}: {step}>"
+
     settings: list[str] = []  # key=value in a framework's own words, of `--write`
     schema: str = SCHEMA
 

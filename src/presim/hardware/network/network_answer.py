@@ -11,6 +11,7 @@ import numpy as np
 
 from presim.hardware.network.exchange import ExchangeOutcome, seconds_of_flows
 from presim.hardware.network.topology import Topology
+from presim.units import seconds
 
 _SHOWN = 8  # links in the table
 _FULL = 0.999  # of the highest utilisation: links that limit
@@ -51,6 +52,11 @@ class NetworkAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     relief: Relief | None = None
     note: str = ""  # what of the file has no effect
     schema: str
+
+    def __repr__(self) -> str:
+        shape = f"{self.gpus:,} GPUs, {self.vertices:,} vertices, {self.links:,} links"
+        took = "" if self.seconds is None else f": {self.collective} of {self.ranks:,} ranks in {seconds(self.seconds)}"
+        return f"<NetworkAnswer of {shape}{took}>"
 
 
 def shape(topology: Topology) -> NetworkAnswer:
