@@ -97,12 +97,14 @@ def _changes(options: RunOptions, clusters: Sequence[Cluster]) -> list[str]:
     """The what-if changes, which hold for all plans, as sentences.
 
     Raises:
-        InputError: one of them cannot be read, or names work that no plan has.
+        InputError: one of them cannot be read, or names work that no plan has; or there are no prices where named.
     """
+    from presim.cost.estimators import check as check_prices
     from presim.verbs.target import what_if_changes
 
     changes = dataclasses.replace(what_if_changes(options), is_for_many_jobs=True)
     changes.check_operators(())
+    check_prices(options.price_folders)
     return changes.sentences(clusters[0], 0, 0)
 
 

@@ -48,11 +48,12 @@ def _compose(
 ) -> tuple[Evaluation, Sequence[Trace]]:
     from presim.composition.compose import compose
     from presim.composition.graph.take import open_graph
-    from presim.cost.estimators import holds_prices
+    from presim.cost.estimators import check
     from presim.trace import job_store
 
     if save is not None:
         job_store.check_writable(save)
+    check(options.price_folders)
     target = chosen_cluster(options)
     job = compose(open_graph(model, dtype), plan, target)
     job = dataclasses.replace(job, notes=[*notes, *job.notes])
@@ -62,7 +63,7 @@ def _compose(
         job,
         target,
         engine_options(options),
-        prices=[folder for folder in options.price_folders if holds_prices(folder)],
+        prices=options.price_folders,
         changes=what_if_changes(options),
     )
     return evaluation, job.traces

@@ -69,12 +69,18 @@ def test_an_option_acts_as_in_a_composed_job(
     assert searched_s != usual_step_s or name == "contention"  # nothing overlaps that could be slower for it
 
 
+def test_prices_that_are_not_there_are_refused() -> None:
+    with pytest.raises(InputError, match="there is no folder /nowhere with prices"):
+        compose_and_evaluate(MODEL, Plan(**POINT), EvaluationOptions(**CLUSTER, prices=("/nowhere",)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"scale_op": ("gem=2",)}, "--scale-op gem: name one of"),
         ({"bandwidth": ("nan",)}, "--bandwidth takes NAME=FACTOR"),
         ({"estimator": ("guess",)}, "there is no estimator 'guess'"),
+        ({"prices": ("/nowhere",)}, "there is no folder /nowhere with prices"),
     ],
 )
 def test_a_change_that_cannot_be_ends_the_search_before_it_begins(options: dict[str, Any], words: str) -> None:
