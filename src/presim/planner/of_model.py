@@ -105,7 +105,12 @@ def _changes(options: RunOptions, clusters: Sequence[Cluster]) -> list[str]:
     changes = dataclasses.replace(what_if_changes(options), is_for_many_jobs=True)
     changes.check_operators(())
     check_prices(options.price_folders)
-    return changes.sentences(clusters[0], 0, 0)
+    sentences = changes.sentences(clusters[0], 0, 0)
+    if changes:
+        sentences.append(
+            "No plan is left out by a lower bound of its step time, because these bounds do not know the changes."
+        )
+    return sentences
 
 
 def _free(graph: Any, fixed: Mapping[str, object], clusters: Sequence[Cluster]) -> dict[str, tuple[Value, ...]]:

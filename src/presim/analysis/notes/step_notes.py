@@ -38,7 +38,7 @@ def _definition(facts: StepFacts) -> list[str]:
             "is longer, and --steps 0 runs the script to its end"
         )
     elif facts.updates == 0:
-        update = "no optimizer of PyTorch updates the parameters together"
+        update = "no optimizer of PyTorch updates most of the parameters in one step"
     else:
         update = f"{facts.updates} optimizer step{'s' * (facts.updates > 1)} in it"
     return [f"A step is {shared} of the loop at {facts.loop}: {update}."]

@@ -272,7 +272,7 @@ _PROOFS: Mapping[str, Callable[[RulePruner, Point], Evidence | None]] = {
     "sequence_memory": RulePruner._sequence_memory,
     "larger_micro_batch": RulePruner._larger_micro_batch,
     "needless_recompute": RulePruner._needless_recompute,
-    "first_stage": lambda pruner, point: None,  # `Evaluator` composes the stage
+    "first_stage": lambda pruner, point: None,  # `PlanEvaluator` composes the stage
     "more_micro_batches": RulePruner._more_micro_batches,
     "needless_sharding": RulePruner._needless_sharding,
 }

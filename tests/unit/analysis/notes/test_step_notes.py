@@ -18,7 +18,7 @@ from support import fakes
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (StepFacts("train.py:7", updates=0), "no optimizer of PyTorch updates the parameters together"),
+        (StepFacts("train.py:7", updates=0), "no optimizer of PyTorch updates most of the parameters in one step"),
         (StepFacts("train.py:7", updates=0, is_update_missing=True), "--steps 0 runs the script to its end"),
         (StepFacts("train.py:7", iterations=8), "A step is 8 iterations of the loop at train.py:7: 1 optimizer step"),
         (StepFacts("eval.py:7", updates=0, trains=False), "the script does not train"),
