@@ -79,7 +79,7 @@ class _PendingWork:
         """Visit the ops of a stream that have not started; yields the path to each."""
         following, joins, duration = (self._columns[name] for name in ("following", "joins", "duration"))
         running_ns, current = self._running_ns(slot), int(self._columns["head"][slot])
-        runs_beside = current >= 0 and bool(joins[current])  # the head is of the launch that runs, and may begin now
+        runs_beside = current >= 0 and bool(joins[current])  # it belongs to the launch that is running
         path = _Path(0 if runs_beside else running_ns)
         along_ns = 0  # full stream: work before this op, whatever it waits for
         while current >= 0 and self._unvisited:

@@ -29,8 +29,9 @@ _ENOUGH_S = 10.0  # wall-clock time of steps that are slow to capture, such as t
 # Steps that never repeat, such as batches of different lengths, are captured up to these bounds.
 _MOST_STEPS = 24
 _MOST_RECORDS = 3_000_000  # 150 MB of log
-# Micro-batches whose gradients are summed are no steps. CPU time, of which a busy machine needs no more; and wall-clock
-# time, for scripts that wait for their data. An engine that sums them itself is awaited up to `_MOST_RECORDS`.
+# How long the first update is awaited: until then, iterations may be micro-batches of one step. The bound is CPU time,
+# because a busy machine needs more wall-clock time for the same work. The wall-clock bound is for scripts that wait for
+# data. Where a framework's engine sums gradients, only `_MOST_RECORDS` ends the wait.
 _MOST_WITHOUT_UPDATE_CPU_S = 120.0
 _MOST_WITHOUT_UPDATE_S = 900.0
 
