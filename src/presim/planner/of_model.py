@@ -16,6 +16,7 @@ from presim.planner.knobs import CLUSTER, Extent, check_known, open_knobs, short
 from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
+from presim.planner.strategy.prune import invalid_rules
 from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Value
 from presim.planner.trials.trial_messages import Subject
@@ -106,7 +107,7 @@ def _changes(options: RunOptions, clusters: Sequence[Cluster]) -> list[str]:
     changes.check_operators(())
     check_prices(options.price_folders)
     sentences = changes.sentences(clusters[0], 0, 0)
-    if changes:
+    if "time_bound" in invalid_rules(changes):
         sentences.append(
             "No plan is left out by a lower bound of its step time, because these bounds do not know the changes."
         )

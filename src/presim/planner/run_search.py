@@ -17,7 +17,7 @@ from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.kept_bounds import KeptBounds
 from presim.planner.strategy.plan_bounds import Bounds
-from presim.planner.strategy.prune import LOSSY, OF_TIME, NoPruning, RulePruner, rules_of
+from presim.planner.strategy.prune import LOSSY, NoPruning, RulePruner, invalid_rules, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.strategy.search_loop import (
     EvaluationRounds,
@@ -91,8 +91,7 @@ def pruner(request: SearchRequest, job: Subject) -> Pruner:
     if request.command or request.plan_fields or not rules:
         return NoPruning()
     evaluator = PlanEvaluator(job)
-    if evaluator.changes:  # bounds of time are those of presim's prices on the cluster as it is
-        rules = tuple(rule for rule in rules if rule not in OF_TIME)
+    rules = tuple(rule for rule in rules if rule not in invalid_rules(evaluator.changes))
     return RulePruner(
         rules,
         Bounds(evaluator),

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from presim.errors import InputError
+from presim.evaluation.what_if import Changes
 from presim.planner.answer.why import show
 from presim.planner.objectives import Constraints, Objective, Work
 from presim.planner.strategy.kept_bounds import KeptBounds
@@ -35,7 +36,6 @@ LOSSY = {
     "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
     "optimizer step outweighs its communication).",
 }
-OF_TIME = ("time_bound", "more_micro_batches")  # rules that compare times
 Evidence: TypeAlias = tuple[Point | None, str]  # the witness, if it takes one, and a sentence with its numbers
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
@@ -55,6 +55,15 @@ def rules_of(names: Sequence[str]) -> tuple[str, ...]:
         elif name != "none":
             raise InputError(f"no rule {name!r}; use lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
     return tuple(dict.fromkeys(rule_names))
+
+
+def invalid_rules(changes: Changes) -> tuple[str, ...]:
+    """Rules whose proofs do not hold under what-if changes of prices; the cluster of a bound has changed bandwidths."""
+    is_faster = any(factor < 1 for factor in changes.operators.values())
+    is_faster = is_faster or any(speed > 1 for speed in changes.stragglers.values())
+    if changes.estimators or is_faster:
+        return ("time_bound", "more_micro_batches")
+    return ("more_micro_batches",) if changes.operators else ()
 
 
 class NoPruning:

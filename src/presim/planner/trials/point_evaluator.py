@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -71,7 +72,7 @@ class PlanEvaluator:
             return Reply(fate="failed", words=_short(error))
 
     def cluster(self, point: Mapping[str, Value]) -> Cluster:
-        """The cluster of a point."""
+        """The cluster of a point, with the bandwidths of the what-if changes."""
         from presim.hardware.cluster_choice import choose_cluster
 
         cluster_options: dict[str, Any] = {
@@ -79,14 +80,12 @@ class PlanEvaluator:
         }
         name = tuple(cluster_options.values())
         if name not in self._clusters:
-            self._clusters[name] = choose_cluster(**cluster_options)
+            self._clusters[name] = self.changes.changed_cluster(choose_cluster(**cluster_options))
         return self._clusters[name]
 
     @functools.cached_property
     def changes(self) -> Changes:
         """The what-if changes, which hold for all plans."""
-        import dataclasses
-
         from presim.verbs.target import what_if_changes
 
         changes = what_if_changes(evaluation_options(self._job.options, {}))
@@ -165,7 +164,7 @@ class PlanEvaluator:
         from presim.verbs.target import engine_options
 
         engine = engine_options(evaluation_options(self._job.options, {}))
-        changes, prices = self.changes, self._folders()
+        changes, prices = dataclasses.replace(self.changes, bandwidth={}), self._folders()
 
         def price(trace: Trace, priced_cluster: Cluster) -> PricedTrace:
             return price_trace(trace, priced_cluster, self.chain(priced_cluster), prices=prices)

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from presim.evaluation.what_if import Changes
 from presim.planner.objectives import OBJECTIVES, Constraints, Work
 from presim.planner.strategy.plan_bounds import Bound, Bounds
-from presim.planner.strategy.prune import LOSSLESS, LOSSY, RulePruner
+from presim.planner.strategy.prune import LOSSLESS, LOSSY, RulePruner, invalid_rules
 from presim.planner.trials.trial import Figures, Point, Trial
 from presim.units import GIB
 
@@ -110,3 +111,19 @@ def test_a_plan_waits_for_the_one_that_may_prune_it(rule: str) -> None:
     """They are evaluated in rounds, in which the witness would come too late."""
     point, witness, _ = PRUNED[rule]
     assert typing.cast(Trial, witness).point in pruner(rule).waits_for(point)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (Changes(bandwidth={"inter": 0.1}), ()),  # the bound's cluster has it, too
+        (Changes(stragglers={"rank1": 0.5}), ()),
+        (Changes(stragglers={"rank1": 1.5}), ("time_bound", "more_micro_batches")),
+        (Changes(operators={"gemm": 2.0}), ("more_micro_batches",)),
+        (Changes(operators={"gemm": 2.0, "attention": 0.5}), ("time_bound", "more_micro_batches")),
+    ],
+)
+def test_a_change_that_makes_work_faster_invalidates_bounds_of_time(
+    changes: Changes, expected: tuple[str, ...]
+) -> None:
+    assert invalid_rules(changes) == expected
