@@ -30,8 +30,8 @@ class Price(msgspec.Struct, frozen=True):
 
     ``uncertainty`` is relative: the true duration lies within ``duration_ns * (1 ± uncertainty)`` in 80 of 100 cases.
     ``shared`` is the part that all prices of this hardware have in common, which does not average out over a step:
-    constants of another GPU generation, or a GPU model without measurements. A guess may take longer by up to
-    ``longer`` times its duration.
+    constants of another GPU generation, or a GPU model without measurements. Where work
+    may take longer by more than that, as under a lower bound or a guess, ``longer`` says by how much of its duration.
     """
 
     duration_ns: int

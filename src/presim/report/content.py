@@ -8,6 +8,7 @@ from fractions import Fraction
 from presim.report.bars import Part
 from presim.result import Result, StepPhase
 from presim.result.memory import OTHER_PROCESSES
+from presim.result.provenance import Share
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 PARTIAL = "partial: the work was interrupted; the notes say what is missing"
@@ -190,7 +191,12 @@ def origins(result: Result) -> str:
     if result.step_time_s is None:
         return ""
     shares = result.provenance.by_origin
-    return ", ".join(f"{percent(share.share)} {share.name} ±{share.uncertainty * 100:.0f}%" for share in shares)
+    return ", ".join(f"{percent(share.share)} {share.name} {_doubt(share)}" for share in shares)
+
+
+def _doubt(share: Share) -> str:
+    shorter = f"{share.uncertainty * 100:.0f}"
+    return f"-{shorter}/+{share.longer * 100:.0f}%" if share.longer > share.uncertainty else f"±{shorter}%"
 
 
 def energy(result: Result) -> str:

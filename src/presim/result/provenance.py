@@ -22,6 +22,7 @@ class Share(msgspec.Struct, frozen=True):
     seconds: Annotated[float, doc("Seconds of the step time.")]
     share: Annotated[float, doc("Share of the step time.")]
     uncertainty: Annotated[float, doc("Mean relative uncertainty (80 %) of these seconds.")]
+    longer: Annotated[float, doc("The same upwards, where they may be longer by more than shorter; else 0.")] = 0.0
 
 
 class Provenance(msgspec.Struct, frozen=True):

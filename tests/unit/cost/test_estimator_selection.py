@@ -14,6 +14,7 @@ from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.what_if import changes_of
 from presim.hardware import choose_cluster
+from presim.report.content import origins
 from presim.trace.builder import TraceBuilder
 from presim.trace.job import Job
 from presim.trace.schema import Phase
@@ -91,3 +92,16 @@ def test_what_cannot_be_priced_by_is_refused(texts: list[str], message: str) -> 
     with pytest.raises(InputError) as error:
         evaluated(texts)
     assert str(error.value) == message
+
+
+def test_a_lower_bound_widens_the_upper_end_only() -> None:
+    """Steps take 1.2 to 1.7 times their roofline: the interval and the report's line say so."""
+    result = evaluated(["roofline"]).result
+    assert result.step_time_s is not None
+    assert result.step_time_high_s is not None
+    assert result.step_time_low_s is not None
+    assert result.step_time_high_s > 1.5 * result.step_time_s
+    assert result.step_time_low_s > 0.85 * result.step_time_s
+    (share,) = result.provenance.by_origin
+    assert (share.uncertainty, share.longer) == pytest.approx((0.02, 0.7))
+    assert origins(result) == "100.0% analytic -2/+70%"

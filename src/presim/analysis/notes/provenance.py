@@ -40,7 +40,7 @@ METHOD = (
     "in quadrature with: the common error of a GPU model without measurements, 60 % of the time that contention within "
     f"a GPU adds, {SPREAD.clusters:.0%} of the step for differences between clusters and, if tokens go to experts of "
     f"other ranks, {SPREAD.experts:.0%} of the step for their loads and exchanges. Guessed kernels may take a tenth of "
-    f"their time or ten times as long. The host may need {HOST_UNCERTAINTY:.0%} less CPU time, or "
+    f"their time or ten times as long, and steps take up to 1.7 times their roofline. The host may need {HOST_UNCERTAINTY:.0%} less CPU time, or "
     f"{SPREAD.host_slower:g} times as much; if that is longer than the step, it raises the upper end. Not covered: "
     "hidden communication that would be exposed if it took longer, and effects listed as not modelled."
 )
@@ -61,18 +61,19 @@ class Doubts:
     experts: bool = False  # tokens are sent to experts on other ranks
     shared: float = 0.0  # error that all prices of this hardware share, without guesses
     guess_shorter: float = 0.0  # by how much guesses may be too long, in total
-    guess_longer: float = 0.0  # by how much they may be too short
+    underestimate: float = 0.0  # by how much guesses and lower bounds may be too short, in total
     host_doubt: float = HOST_UNCERTAINTY  # relative, of host_bound
 
     @classmethod
     def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
         """The uncertainties of one step."""
         by_class: dict[str, float] = {}
-        shared = shorter = longer = 0.0
+        shared = guess_shorter = underestimate = 0.0
         critical = critical_by_signature(priced, breakdown)
         for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical):
+            underestimate += price.longer * spent
             if price.origin == Origin.GUESSED:
-                shorter, longer = shorter + price.uncertainty * spent, longer + price.longer * spent
+                guess_shorter += price.uncertainty * spent
                 continue
             name = signature_class(signature)
             by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
@@ -82,7 +83,9 @@ class Doubts:
         experts = reaches_experts(priced.trace)
         contention = breakdown.contention_ns - breakdown.ports_ns
         doubt = host_doubt(priced)
-        return cls(step_ns, prices, contention, host_bound, host_ns, experts, shared, shorter, longer, doubt)
+        return cls(
+            step_ns, prices, contention, host_bound, host_ns, experts, shared, guess_shorter, underestimate, doubt
+        )
 
     def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
         """The 80 % interval of the step time, ns."""
@@ -93,7 +96,7 @@ class Doubts:
         )
         shorter = math.hypot(around, self.host_doubt * self.host_bound, self.guess_shorter)
         slower = spread.host_slower if self.host_doubt == HOST_UNCERTAINTY else 1 + self.host_doubt
-        longer = math.hypot(around, max(0.0, slower * self.host - self.step), self.guess_longer)
+        longer = math.hypot(around, max(0.0, slower * self.host - self.step), self.underestimate)
         return max(self.step - shorter, 0.0), self.step + longer
 
 
@@ -124,17 +127,21 @@ def signature_class(signature: Signature) -> str:
 
 def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Provenance:
     """Share of the step time by origin of its prices; idle time has no origin."""
-    sums: dict[str, tuple[float, float, set[str]]] = {}
+    sums: dict[str, tuple[float, float, float, set[str]]] = {}
     for price, spent in zip(priced.prices, critical_by_signature(priced, breakdown)):
         if spent:
             name = Origin(price.origin).name.lower()
-            seconds, doubt, names = sums.get(name, (0.0, 0.0, set()))
-            sums[name] = (seconds + spent, doubt + spent * price.uncertainty, names | {price.estimator})
+            seconds, doubt, longer, names = sums.get(name, (0.0, 0.0, 0.0, set()))
+            longer += spent * max(price.uncertainty, price.longer)
+            sums[name] = (seconds + spent, doubt + spent * price.uncertainty, longer, names | {price.estimator})
     if host := float(breakdown.spent_ns[Instant.HOST_BOUND]):
-        sums["host"] = (host, host * host_doubt(priced), {"capture"})
+        doubt = host * host_doubt(priced)
+        sums["host"] = (host, doubt, doubt, {"capture"})
     shares = [
-        Share(name, sorted(names), spent / 1e9, spent / max(step_ns, 1), doubt / spent)
-        for name, (spent, doubt, names) in sums.items()
+        Share(
+            name, sorted(names), spent / 1e9, spent / max(step_ns, 1), doubt / spent, longer / spent * (longer > doubt)
+        )
+        for name, (spent, doubt, longer, names) in sums.items()
     ]
     return Provenance(sorted(shares, key=lambda share: (-share.seconds, share.name)), METHOD)
 

@@ -58,7 +58,7 @@ def test_common_errors_of_prices_do_not_average_out() -> None:
 
 
 def test_guesses_widen_the_upper_end_more_than_the_lower_one() -> None:
-    low, high = Doubts(1e9, 0.0, 0.0, 0.0, 0.0, guess_shorter=0.09e9, guess_longer=0.9e9).interval()
+    low, high = Doubts(1e9, 0.0, 0.0, 0.0, 0.0, guess_shorter=0.09e9, underestimate=0.9e9).interval()
     assert high - 1e9 > 0.9e9
     assert 0.09e9 < 1e9 - low < 0.2e9
 
