@@ -204,10 +204,11 @@ def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, 
     unusable += ["framework"] if options.get("framework") != "auto" else []
     unusable += [name for name in ("csv_file", "folder") if outputs[name]]
     if len(models) != 1 or click.get_current_context().obj or unusable:
-        names = ", ".join(name.replace("_file", "").replace("folder", "write").replace("_", "-") for name in unusable)
+        options_said = (name.replace("_file", "").replace("folder", "write").replace("_", "-") for name in unusable)
+        names = ", ".join(f"--{name}" for name in options_said)
         raise InputError(
             "--matrix searches plans of one model on the clusters that it names"
-            + (f"; leave out --{names}" if unusable else ": give one model, and no command")
+            + (f"; leave out {names}" if unusable else ": give one model, and no command")
         )
     settings, fixed = _settings(words, options)
     with progress(outputs["quiet"]) as say:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from presim.cli.help_groups import HEADINGS, common_flags, heading_of
+from presim.cli.option_needs import check_needs
 from presim.cli.progress import working
 
 _ALL = "presim.all_options"  # key of a context's meta: the help shows all options
@@ -54,7 +55,8 @@ class Verb(click.Command):
         _write(ctx, formatter, "Help", [*helps, *([_help_all(len(options))] if len(shown) < len(options) else [])])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; while it works, lines on standard error say so."""
+        """Run the verb, unless an option would change nothing; while it works, lines on standard error say so."""
+        check_needs(ctx)
         is_server = ctx.params.get("listen") is not None or "port" in ctx.params
         with working(f"{ctx.command_path.partition(' ')[2]} works", bool(ctx.params.get("quiet")) or is_server):
             return super().invoke(ctx)

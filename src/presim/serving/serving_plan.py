@@ -125,6 +125,8 @@ class ServingPlan:
                 f"{model.name} has no experts for {self.dp} data-parallel ranks to share: use --replicas instead of "
                 "--dp"
             )
+        if self.ep and model.experts is None:
+            raise InputError(f"{model.name} has no experts to spread over ranks; leave out --ep")
         if self.decides == "sglang" and self.policy != "fcfs":
             raise InputError("SGLang's scheduling by priority is not modelled; leave out --policy")
         if self.prefill_schedule_interval > 1 and (self.decides == "sglang" or self.dp > 1):

@@ -40,7 +40,8 @@ METHOD = (
     "in quadrature with: the common error of a GPU model without measurements, 60 % of the time that contention within "
     f"a GPU adds, {SPREAD.clusters:.0%} of the step for differences between clusters and, if tokens go to experts of "
     f"other ranks, {SPREAD.experts:.0%} of the step for their loads and exchanges. Guessed kernels may take a tenth of "
-    f"their time or ten times as long, and steps take up to 1.7 times their roofline. The host may need {HOST_UNCERTAINTY:.0%} less CPU time, or "
+    "their time or ten times as long, and a step up to 1.7 times its roofline. The host may need "
+    f"{HOST_UNCERTAINTY:.0%} less CPU time, or "
     f"{SPREAD.host_slower:g} times as much; if that is longer than the step, it raises the upper end. Not covered: "
     "hidden communication that would be exposed if it took longer, and effects listed as not modelled."
 )

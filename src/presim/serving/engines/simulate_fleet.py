@@ -43,7 +43,7 @@ class Served:
     schedule: Ints  # [entry, (step, request, tokens)], if recorded
     moves: Ints  # number of times a request lost its replica
     events: Ints  # [entry, (ns, engine, new state: `state.SERVING` …)]
-    redone: int  # computed tokens lost with a replica
+    redone: int  # computed tokens that requests lost with a replica and compute again on another
     demoted: int  # blocks evicted from GPUs to host memory or disk
     dropped: int  # blocks evicted from the last tier
     stored: int  # blocks written to the pool that replicas share

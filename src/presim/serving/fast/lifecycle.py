@@ -154,7 +154,6 @@ def evacuate(p: Program, s: ServingState, engine: int, now: int, return_ns: int)
 def move_request(p: Program, s: ServingState, item: int, now: int, return_ns: int) -> None:
     """Remove a request from an engine: it returns to the router or is lost."""
     s.load[s.replica[item]] -= 1
-    s.counters[REDONE] += min(s.computed[item], s.tokens[item])
     s.moves[item] += 1
     s.was_passed[item] = 0
     s.kept_tokens[item] = max(s.tokens[item] - p.prompt[item], s.kept_tokens[item])
@@ -164,6 +163,7 @@ def move_request(p: Program, s: ServingState, item: int, now: int, return_ns: in
         s.status[item] = LOST
         end_client_request(p, s, item, now)
         return
+    s.counters[REDONE] += min(s.computed[item], s.tokens[item])
     if failed and p.fleet_knobs[AFTER_FAILURE] == RESTART:
         s.kept_tokens[item] = 0
         s.first[item] = -1
