@@ -93,9 +93,41 @@ _FLEET = (
     Need("--start-up", lambda values: bool(values["autoscale"] or values["mtbf"]), "without --autoscale or --mtbf"),
     Need("--speed", lambda values: values["listen"] is not None, "without --listen"),
 )
+
+
+def _style(option: str, *without: str) -> Callable[[_Values], bool]:
+    return lambda values: values[option] or values["data_style"] not in without
+
+
+def _recomputes(values: _Values) -> bool:
+    """Whether blocks are recomputed, or another source than options may say so."""
+    return values["recompute"] == "full" or any(values[source] for source in ("plan_file", "launch", "like"))
+
+
 NEEDS: dict[str, tuple[Need, ...]] = {
+    "compose": (
+        Need(
+            "--no-overlap",
+            _style("overlap", "fsdp2", "hsdp"),
+            "beside --dp-style fsdp2 or hsdp",
+            "which overlap always",
+        ),
+        Need(
+            "--no-reshard",
+            _style("reshard", "ddp", "zero1"),
+            "beside --dp-style ddp or zero1",
+            "which shard no parameters",
+        ),
+        Need("--recompute-blocks", _recomputes, "without --recompute full"),
+    ),
     "serve": (*_LOAD, *_ENGINE, *_FLEET),
-    "deploy": (*_DRAFTS, Need("--groups", _set("shared_prefix"), "without --shared-prefix")),
+    "simulate": (Need("--jitter-draws --seed", _set("jitter"), "without --jitter"),),
+    "prefill": (Need("--requests", _set("trace"), "without --trace"),),
+    "deploy": (
+        *_DRAFTS,
+        Need("--router", _set("folder"), "without --write"),
+        Need("--groups", _set("shared_prefix"), "without --shared-prefix"),
+    ),
     "training": (
         Need("--failures", lambda values: values["mtbf_hours"] is None, "beside --mtbf", "which says how often"),
         Need(

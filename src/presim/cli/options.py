@@ -218,7 +218,12 @@ class Outputs:
                 raise InputError(f"{path} is part of the saved trace; give another file")
 
     def deliver(self, evaluation: Evaluation, *, report: bool = True) -> None:
-        """Write the requested files, then print the report unless JSON goes to standard output."""
+        """Write the requested files, then print the report unless JSON goes to standard output.
+
+        Raises:
+            InputError: the step has no time or no tokens to project to --tokens; all else is written.
+        """
+        evaluation, refusal = self._with_training(evaluation)
         if self.perfetto:
             from presim.report import perfetto
 
@@ -243,16 +248,26 @@ class Outputs:
             from presim.report import terminal
 
             terminal.write(evaluation.result)
-            if self.tokens is not None:
-                self._report_training(evaluation, self.tokens)
+        if refusal is not None:
+            raise refusal
 
-    def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
-        from presim.report import training
+    def _with_training(self, evaluation: Evaluation) -> tuple[Evaluation, Exception | None]:
+        """The evaluation with a whole training in its result, or why there is none."""
+        if self.tokens is None:
+            return evaluation, None
+        import msgspec
+
+        from presim.errors import InputError
         from presim.studies.projection.projection import project
         from presim.studies.projection.token_budget import ProjectionRequest
 
-        request = ProjectionRequest(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
-        training.write(project(evaluation.result, request, evaluation.cluster.gpu))
+        request = ProjectionRequest(tokens=self.tokens, price_per_gpu_hour=self.price_per_gpu_hour)
+        try:
+            training = project(evaluation.result, request, evaluation.cluster.gpu)
+        except InputError as error:
+            return evaluation, error
+        result = msgspec.structs.replace(evaluation.result, training=training)
+        return dataclasses.replace(evaluation, result=result), None
 
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:
         from presim.report import chakra

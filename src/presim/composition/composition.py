@@ -60,11 +60,11 @@ class Composition:
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stage_split.even_sizes(stage_split.count_blocks(graph), count)
         self.stages = stage_split.split_stages(self.graph, sizes)
-        self.stages *= 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1  # with the copies of each
+        self.stages *= 2 if plan.order == "dualpipe" else 1  # with the copies of each
         self.all_micros = plan.micro_batches(cluster.world_size)
         self.lacks = lacks
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
-        self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
+        self.each = self.micros // 2 if plan.order == "dualpipe" else self.micros  # of a stage
         self.orders = (
             parse(plan.rank_passes, plan.pipeline, count, self.micros).orders()
             if plan.rank_passes

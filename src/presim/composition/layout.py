@@ -54,7 +54,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> StageGroups:
     first = stage * inside
     stage_ranks = tuple(range(first, first + inside, plan.tensor))
     # under DualPipe the opposite rank of the pipeline has the same two stages
-    across = (plan.pipeline - 1 - 2 * stage) * inside if plan.order == "dualpipe" and plan.pipeline > 1 else 0
+    across = (plan.pipeline - 1 - 2 * stage) * inside if plan.order == "dualpipe" else 0
     data = tuple(sorted((*stage_ranks, *(rank + across for rank in stage_ranks)))) if across else stage_ranks
     sharers = plan.shard * plan.tensor or inside
     copies = tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else ()

@@ -95,7 +95,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def order(self) -> str:
-        """The schedule, with the default filled in."""
+        """The schedule, with the default filled in; one stage has nothing to order, whatever is asked for."""
+        if self.pipeline == 1 and self.schedule != "own":
+            return "1f1b"
         return self.schedule or ("interleaved" if self.virtual > 1 else "1f1b")
 
     @property

@@ -156,7 +156,7 @@ def _check_shard(plan: Plan, world_size: int, blocks: int) -> None:
 def _check_experts(plan: Plan, world_size: int, blocks: int) -> None:
     routing = expert_routing.parse(plan.routing, plan.expert_capacity, plan.pad_experts)
     if plan.expert == 1:
-        if plan.expert_exchange != "all-to-all" or not routing.is_even:
+        if plan.expert_exchange != "all-to-all" or not routing.is_even or plan.expert_capacity:
             raise InputError(
                 "expert = 1, but expert_exchange, routing, expert_capacity and pad_experts are those of expert "
                 "parallelism; set its degree (--ep), or leave them out"
@@ -199,7 +199,7 @@ def _check_stages(plan: Plan, world_size: int, blocks: int) -> None:
     count = plan.pipeline * plan.virtual
     if plan.virtual > 1 and plan.pipeline == 1:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
-    if plan.order == "dualpipe" and plan.pipeline > 1 and (plan.pipeline % 2 or plan.virtual > 1):
+    if plan.order == "dualpipe" and (plan.pipeline % 2 or plan.virtual > 1):
         raise InputError(
             "schedule dualpipe has an even number of ranks, each with one stage and a copy of the opposite one, not "
             f"pipeline = {plan.pipeline} and virtual = {plan.virtual}; use pipeline = "
@@ -214,15 +214,16 @@ def _check_stages(plan: Plan, world_size: int, blocks: int) -> None:
         raise InputError("a schedule of passes needs a pipeline of at least 2 ranks (--pp)")
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
         raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
-    if plan.order == "dualpipev" and plan.pipeline > 1 and plan.virtual != 2:
+    if plan.order == "dualpipev" and plan.virtual != 2:
         raise InputError(
             f"schedule dualpipev has two stages a rank, on the two sides of a V, not {plan.virtual}; use virtual = 2 "
             "(--vpp 2)"
         )
-    if plan.side_by_side and (plan.order not in ("dualpipe", "dualpipev") or plan.pipeline == 1):
+    if plan.side_by_side and plan.order not in ("dualpipe", "dualpipev"):
         raise InputError(
             "passes run side by side only in a pipeline with schedule dualpipe or dualpipev, not with schedule "
-            f"{plan.order} and pipeline = {plan.pipeline}; leave --side-by-side out, or use --schedule dualpipe"
+            f"{plan.schedule or plan.order} and pipeline = {plan.pipeline}; leave --side-by-side out, or use "
+            "--schedule dualpipe"
         )
     if plan.stages and len(plan.stages) != count:
         raise InputError(
@@ -248,13 +249,13 @@ def _check_rounds(plan: Plan, world_size: int, blocks: int) -> None:
     if plan.rank_passes:
         parse(with_passes(plan, world_size).rank_passes, ranks, ranks * plan.virtual, micros).orders()
     micro_step_samples = plan.micro_batch * plan.data(world_size)
-    if ranks > 1 and plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
+    if plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
         even = max(2 * ranks, micros + micros % 2)
         raise InputError(
             f"schedule dualpipe needs an even number of micro-batches, half from each end, and at least 2 x {ranks} = "
             f"{2 * ranks}, not {micros}; use --global-batch {even * micro_step_samples}"
         )
-    if ranks > 1 and plan.order == "dualpipev" and micros < 2 * ranks:
+    if plan.order == "dualpipev" and micros < 2 * ranks:
         raise InputError(
             f"schedule dualpipev needs a micro-batch for each of 2 x {ranks} = {2 * ranks} stages, not {micros}; use "
             f"--global-batch {2 * ranks * micro_step_samples} or more"

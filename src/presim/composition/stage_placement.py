@@ -11,7 +11,7 @@ def stage_ranks(plan: Plan) -> tuple[int, ...]:
     """The rank of each stage; under DualPipe the copies of stages follow them."""
     if plan.rank_passes:
         return own_schedule.stage_ranks(plan.rank_passes)
-    copies = 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1
+    copies = 2 if plan.order == "dualpipe" else 1
     stages = plan.pipeline * plan.virtual * copies
     return tuple(rank_of_stage(plan.order, plan.pipeline, stage) for stage in range(stages))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from presim.report import content
+from presim.report import content, training
 from presim.report.bars import Bar, Part
 from presim.report.blocks import BarPart, bar_block
 from presim.report.drawings.step_drawings import step_drawings
@@ -70,6 +70,20 @@ def _shown(result: Result) -> dict[str, Any]:
         "collectives": result.collectives[:_ROWS] if has_step_time else [],
         "origins": content.origins(result),
         "energy": content.energy(result),
+        "training": _training(result),
+    }
+
+
+def _training(result: Result) -> dict[str, Any] | None:
+    """A whole training with such steps, as on its own page, without the chart of intervals."""
+    projection = result.training
+    if projection is None:
+        return None
+    return {
+        "headline": training.headline(projection),
+        "bar": _bar(training.parts(projection)),
+        "checkpoints": training.checkpoints(projection),
+        "assumptions": projection.assumptions,
     }
 
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.report import content
+from presim.report import content, training
 from presim.report.bars import Bar
 from presim.report.screen import Heading, Title, show
 from presim.report.tables import analysis_blocks, collective_table, held_table, operator_table, phase_table, rank_table
@@ -70,6 +70,8 @@ def render(result: Result) -> RenderableType:
         parts += [Heading("Communication"), collective_table(result)]
     parts += analysis_blocks(result)
     parts += [Heading("Confidence"), _confidence(result)]
+    if result.training is not None:
+        parts += [Text(), training.render(result.training)]
     return Group(*parts)
 
 

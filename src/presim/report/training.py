@@ -17,7 +17,7 @@ from presim.report.rendering import json_text, template
 from presim.report.screen import Heading, Title, show
 from presim.result.training import Projection
 from presim.system.files import write_file
-from presim.units import count, percent, seconds, three_digits
+from presim.units import count, percent, plain, seconds, three_digits
 
 _WIDTH = 104
 _PLANE = (720, 200)
@@ -67,18 +67,22 @@ def render(projection: Projection) -> RenderableType:
 def headline(projection: Projection) -> list[tuple[str, str, str]]:
     """Days, goodput, money and energy, each with a remark."""
     cells = [
-        ("days", f"{projection.days.mean:.1f}", f"{projection.days_low:.1f} to {projection.days_high:.1f}"),
+        ("days", plain(projection.days.mean), _range(projection.days_low, projection.days_high)),
         ("steps", count(projection.steps), f"of {seconds(projection.step_time_s)}"),
         ("goodput", percent(projection.goodput), f"a failure every {three_digits(projection.mtbf_hours)} h"),
         ("GPU hours", count(projection.gpu_hours), f"{count(projection.tokens)} tokens"),
     ]
     if projection.money is not None:
         cells.append(("price", count(projection.money), "of the GPUs"))
-    low, high = projection.energy_low_MWh, projection.energy_high_MWh
-    cells.append(("energy", f"{projection.energy_MWh:,.0f} MWh", f"{low:,.0f} to {high:,.0f}"))
+    energies = _range(projection.energy_low_MWh, projection.energy_high_MWh)
+    cells.append(("energy", f"{plain(projection.energy_MWh)} MWh", energies))
     if projection.energy_money is not None:
         cells.append(("price", count(projection.energy_money), "of the energy"))
     return cells
+
+
+def _range(low: float, high: float) -> str:
+    return f"{plain(low)} to {plain(high)}"
 
 
 def parts(projection: Projection) -> list[Part]:
@@ -98,7 +102,7 @@ def checkpoints(projection: Projection) -> str:
     if abs(used - best) > 0.01 * best:
         interval += f"; {best / 60:.1f} minutes would be optimal"
     daly, young = projection.daly_interval_s / 60, projection.young_interval_s / 60
-    expected = f"Daly's equation expects {projection.closed_form_days:.1f} days."
+    expected = f"Daly's equation expects {plain(projection.closed_form_days)} days."
     return f"{interval} (Daly: {daly:.1f}, Young: {young:.1f} minutes). {expected}"
 
 

@@ -29,6 +29,7 @@ from presim.result.hardware_events import HardwareEvents
 from presim.result.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
 from presim.result.provenance import Limit, PolicyUse, Provenance, ReadBack, Share
 from presim.result.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
+from presim.result.training import Projection
 from presim.system.files.field_docs import doc
 
 __all__ = [
@@ -128,6 +129,9 @@ class Result(msgspec.Struct, frozen=True):
     ] = []
     hardware_events: Annotated[
         HardwareEvents | None, doc("A run with failing hardware; null where none was asked for.")
+    ] = None
+    training: Annotated[
+        Projection | None, doc("A whole training with such steps (--tokens); null where none was asked for.")
     ] = None
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 

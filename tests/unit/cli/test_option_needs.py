@@ -41,6 +41,11 @@ CASES = [  # refused, the same with what it acts beside
     (f"{_SERVE} --speed 5", "--listen 0"),
     ("deploy m --gpu h100-sxm --groups 4", "--shared-prefix 100"),
     ("deploy m --gpu h100-sxm --acceptance 0.9", "--speculative ngram"),
+    ("deploy m --gpu h100-sxm --router sglang", "--write DIR"),
+    ("simulate job --jitter-draws 3", "--jitter gpus=0.1"),
+    ("prefill m --gpu h100-sxm --sp 2 --requests 3", "--trace t.jsonl"),
+    ("compose m --recompute-blocks 2", "--recompute full"),
+    ("compose m --recompute-blocks 2", "--plan p.toml"),
     ("training job --tokens 1e9 --elastic", "--spares 0"),
     ("training job --tokens 1e9 --repair 5", "--spares 1"),
 ]
@@ -51,6 +56,8 @@ BESIDE = [
     f"{_SERVE} --listen 0 --requests 5",
     f"{_SERVE} --replicas 2 --autoscale 1:3",
     "training job --tokens 1e9 --failures rsc-1 --mtbf 5",
+    "compose m --no-overlap --dp-style fsdp2",
+    "compose m --no-reshard --dp-style zero1",
 ]
 
 

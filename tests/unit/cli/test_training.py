@@ -9,6 +9,7 @@ import pytest
 
 from presim.cli import main
 from presim.trace import job_store
+from presim.units import plain
 from support import workloads
 
 
@@ -32,7 +33,7 @@ def test_terminal_json_and_page_say_the_same(
     words = ("--tokens", "1e12", "--price-per-gpu-hour", "2.5", "--runs", "20", "--json", files[0], "--html", files[1])
     code, out, _ = called(capsysbinary, "training", saved, *words)
     assert code == 0
-    days = f"{json.loads(files[0].read_bytes())['days']['mean']:.1f}"
+    days = plain(json.loads(files[0].read_bytes())["days"]["mean"])
     assert days in out
     page = files[1].read_text()
     assert f"<b>{days}</b>" in page
@@ -58,3 +59,16 @@ def test_the_verbs_of_a_step_report_a_whole_training_too(
     assert main.run(["simulate", str(tmp_path / "job"), *words[2:]]) == 2
     error = capsysbinary.readouterr().err.decode()
     assert error == "presim: --price-per-gpu-hour 2.5 prices a whole training: add --tokens N\n"
+
+
+def test_the_json_and_the_page_of_a_step_hold_the_training_that_its_report_shows(
+    saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """`presim simulate --tokens`: what is printed is in the other outputs, too."""
+    out, page = tmp_path / "step.json", tmp_path / "step.html"
+    code, printed, _ = called(capsysbinary, "simulate", saved, "--tokens", "1e12", "--json", out, "--html", page)
+    training = json.loads(out.read_bytes())["training"]
+    assert code == 0
+    assert training["tokens"] == 1e12
+    for text in (printed, page.read_text()):
+        assert plain(training["days"]["mean"]) in text
