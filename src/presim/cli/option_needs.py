@@ -128,6 +128,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need("--router", _set("folder"), "without --write"),
         Need("--groups", _set("shared_prefix"), "without --shared-prefix"),
     ),
+    "rl": (
+        Need("--reward-workers", _set("reward_seconds"), "without --reward-seconds"),
+        Need(
+            "--sleep-level --busy-wait",
+            lambda values: values["placement"] != "separate",
+            "beside --placement separate",
+            "whose engines have GPUs of their own",
+        ),
+    ),
     "training": (
         Need("--failures", lambda values: values["mtbf_hours"] is None, "beside --mtbf", "which says how often"),
         Need(

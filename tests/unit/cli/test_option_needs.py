@@ -46,6 +46,7 @@ CASES = [  # refused, the same with what it acts beside
     ("prefill m --gpu h100-sxm --sp 2 --requests 3", "--trace t.jsonl"),
     ("compose m --recompute-blocks 2", "--recompute full"),
     ("compose m --recompute-blocks 2", "--plan p.toml"),
+    ("rl m --gpu h100-sxm --reward-workers 3", "--reward-seconds 1"),
     ("training job --tokens 1e9 --elastic", "--spares 0"),
     ("training job --tokens 1e9 --repair 5", "--spares 1"),
 ]
@@ -56,6 +57,7 @@ BESIDE = [
     f"{_SERVE} --listen 0 --requests 5",
     f"{_SERVE} --replicas 2 --autoscale 1:3",
     "training job --tokens 1e9 --failures rsc-1 --mtbf 5",
+    "rl m --gpu h100-sxm --placement separate --sleep-level 1",
     "compose m --no-overlap --dp-style fsdp2",
     "compose m --no-reshard --dp-style zero1",
 ]
