@@ -58,9 +58,7 @@ class Blocks(NamedTuple):
     state: Ints  # see `BLOCKS`
 
 
-def requests(
-    kinds: Column, slots: Column, sizes: Column, streams: Column, alloc_kind: int, free_kind: int
-) -> Requests:
+def requests(kinds: Column, slots: Column, sizes: Column, streams: Column, alloc_kind: int, free_kind: int) -> Requests:
     """The inputs, in the types that the loop is compiled for."""
     return Requests(
         np.require(kinds, np.uint8, _LAYOUT),

@@ -30,8 +30,10 @@ _CPU_VARIABLE, _FEATURES_VARIABLE = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"  # nu
 PORTABLE_CPU = "x86-64-v3"
 # What LLVM calls the features of x86-64-v3 (x86-64 psABI, table 3.1), without those of every x86-64.
 PORTABLE_FEATURES = frozenset(
-    ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
-    + ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+    (
+        *("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
+        *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
+    )
 )
 _WHEEL_FOLDER = Path(__file__).parent / "loops"
 _engines: list[Any] = []  # own the memory of loaded code

@@ -1,8 +1,8 @@
 """Compile all loops for this CPU ahead of time: ``python -m presim.verbs.prepare``, at installation.
 
 Verbs then load machine code in tenths of a second. It is kept where `presim.system.compiled_loops` says, and made
-again where sources or the CPU differ. With ``--portable FOLDER``, code for most CPUs is written into a folder: that of a
-wheel.
+again where sources or the CPU differ. With ``--portable FOLDER``, code for most CPUs is written into a folder, as a
+wheel has it.
 """
 
 from __future__ import annotations
