@@ -7,7 +7,8 @@ s with objects, 0.03 s compiled.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ MIN_LARGE = 10 << 20
 ROUND_LARGE = 2 << 20
 BASE = 1 << 40
 CAPACITY = 16384  # most free blocks of one pool
-_LAYOUT = ("C", "W")  # contiguous and writable, as compiled loops take columns
+_LAYOUT: Sequence[Literal["C", "W"]] = ("C", "W")  # contiguous and writable, as compiled loops take columns
 FULL = -1  # returned if a pool exceeds its capacity
 BLOCKS, SPARES, SEGMENTS, TOP = range(4)  # of the state: numbers given to blocks, spare ones, segments, next address
 

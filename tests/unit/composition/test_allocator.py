@@ -36,7 +36,8 @@ def draw_entries(seed: int, count: int) -> list[list[int]]:
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_both_give_the_same_blocks_and_segments(seed: int, count: int) -> None:
     entries = draw_entries(seed, count)
-    requests = allocator_loop.requests(*map(np.array, entries), int(Kind.ALLOC), int(Kind.FREE))
+    kinds, slots, sizes, streams = map(np.array, entries)
+    requests = allocator_loop.requests(kinds, slots, sizes, streams, int(Kind.ALLOC), int(Kind.FREE))
     columns = allocator_loop.blocks(requests, count, count)
     num_segments = allocator_loop.carry_out(requests, columns)
     addresses, block_bytes, segments = replay(*entries)
