@@ -7,7 +7,8 @@ s with objects, 0.03 s compiled.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +23,26 @@ MIN_LARGE = 10 << 20
 ROUND_LARGE = 2 << 20
 BASE = 1 << 40
 CAPACITY = 16384  # most free blocks of one pool
+_LAYOUT: Sequence[Literal["C", "W"]] = ("C", "W")  # contiguous and writable, as compiled loops take columns
 FULL = -1  # returned if a pool exceeds its capacity
 BLOCKS, SPARES, SEGMENTS, TOP = range(4)  # of the state: numbers given to blocks, spare ones, segments, next address
 
 
-class Columns(NamedTuple):
-    """Inputs and outputs of `carry_out`."""
+class Requests(NamedTuple):
+    """Inputs of `carry_out`."""
 
     kinds: NDArray[np.uint8]
     slots: NDArray[np.int32]
     sizes: Ints
     streams: NDArray[np.uint16]
+    num_entries: Ints  # a single element, like the two kinds that follow
+    alloc_kind: Ints
+    free_kind: Ints
+
+
+class Blocks(NamedTuple):
+    """State and outputs of `carry_out`."""
+
     addresses: Ints  # output: address of each entry's block
     block_bytes: Ints  # output: bytes of each entry's block
     block_of: NDArray[np.int32]  # slot -> block
@@ -43,60 +53,70 @@ class Columns(NamedTuple):
     pool: Ints
     is_free: Ints
     spare: Ints  # numbers of blocks that are no more
-    free: NDArray[np.int64]  # pool, place -> block
+    free: Ints  # pool * CAPACITY + index -> block
     counts: Ints  # number of free blocks per pool
-    new_segments: NDArray[np.int64]  # output: (entry, address, bytes) of each new segment
+    new_segments: Ints  # output: entry, address, bytes of each new segment, one after the other
     state: Ints  # see `BLOCKS`
 
 
-TYPES = {"kinds": np.uint8, "slots": np.int32, "streams": np.uint16, "block_of": np.int32}  # others are int64
+def requests(kinds: Column, slots: Column, sizes: Column, streams: Column, alloc_kind: int, free_kind: int) -> Requests:
+    """The inputs, in the types that the loop is compiled for."""
+    return Requests(
+        np.require(kinds, np.uint8, _LAYOUT),
+        np.require(slots, np.int32, _LAYOUT),
+        np.require(sizes, np.int64, _LAYOUT),
+        np.require(streams, np.uint16, _LAYOUT),
+        *(np.array([number], np.int64) for number in (len(kinds), alloc_kind, free_kind)),
+    )
 
 
-def columns(kinds: Column, slots: Column, sizes: Column, streams: Column, live: int, allocs: int) -> Columns:
+def blocks(entries: Requests, live: int, allocs: int) -> Blocks:
     """Empty columns for so many requests, of which ``live`` hold a block at once.
 
     Pages of what is not written take no memory. Free blocks are bounded by `CAPACITY` of each pool.
     """
-    pools = 2 * (int(streams.max(initial=0)) + 1)
-    blocks = live + pools * CAPACITY + 2
-    named_inputs = zip((kinds, slots, sizes, streams), ("kinds", "slots", "sizes", "streams"))
-    typed = [np.ascontiguousarray(column, TYPES.get(name, np.int64)) for column, name in named_inputs]
-    outputs = [np.empty(len(kinds), np.int64) for _ in range(2)]
-    block_of = np.zeros(int(slots.max(initial=0)) + 1, np.int32)
-    of_blocks = [np.empty(blocks, np.int64) for _ in range(7)]
-    free, counts = np.empty((pools, CAPACITY), np.int64), np.zeros(pools, np.int64)
-    new_segments = np.empty((allocs + 1, 3), np.int64)
-    return Columns._make((*typed, *outputs, block_of, *of_blocks, free, counts, new_segments, np.zeros(4, np.int64)))
+    pools = 2 * (int(entries.streams.max(initial=0)) + 1)
+    num_blocks = live + pools * CAPACITY + 2
+    return Blocks._make(
+        (
+            *(np.empty(len(entries.kinds), np.int64) for _ in range(2)),
+            np.zeros(int(entries.slots.max(initial=0)) + 1, np.int32),
+            *(np.empty(num_blocks, np.int64) for _ in range(7)),
+            np.empty(pools * CAPACITY, np.int64),
+            np.zeros(pools, np.int64),
+            np.empty(3 * (allocs + 1), np.int64),
+            np.array([0, 0, 0, BASE], np.int64),
+        )
+    )
 
 
-def carry_out(c: Columns, alloc: int, freed: int) -> int:
+def carry_out(r: Requests, c: Blocks) -> int:
     """Carry out all entries; returns the number of new segments, or `FULL`."""
-    c.state[:] = 0
-    c.state[TOP] = BASE
-    for entry_index in range(len(c.kinds)):
-        kind, slot = c.kinds[entry_index], c.slots[entry_index]
-        if kind == alloc:
-            c.block_of[slot] = allocate(c, entry_index)
-            if c.block_of[slot] == FULL:
+    for entry_index in range(r.num_entries[0]):
+        kind, slot = r.kinds[entry_index], r.slots[entry_index]
+        if kind == r.alloc_kind[0]:
+            allocated_block = allocate(r, c, entry_index)
+            if allocated_block == FULL:
                 return FULL
+            c.block_of[slot] = allocated_block
         block = np.int64(c.block_of[slot])
         c.addresses[entry_index], c.block_bytes[entry_index] = c.address[block], c.size[block]
-        if kind == freed and not release(c, block):
+        if kind == r.free_kind[0] and not release(c, block):
             return FULL
     return int(c.state[SEGMENTS])
 
 
-def allocate(c: Columns, entry_index: int) -> Number:
+def allocate(r: Requests, c: Blocks, entry_index: int) -> Number:
     """A block for a request, or `FULL`: the smallest free one that is large enough, else a new segment; then split."""
-    size = c.sizes[entry_index]
+    size = r.sizes[entry_index]
     is_small = size <= SMALL
-    pool = 2 * np.int64(c.streams[entry_index]) + (1 if is_small else 0)
+    pool = 2 * np.int64(r.streams[entry_index]) + (1 if is_small else 0)
     free_index = first_of_size(c, pool, size)
     if free_index < c.counts[pool]:
-        block = c.free[pool, free_index]
+        block = c.free[pool * CAPACITY + free_index]
         take_out(c, pool, free_index)
     else:
-        block = new_segment(c, pool, entry_index)
+        block = new_segment(r, c, pool, entry_index)
     c.is_free[block] = 0
     spare_bytes = c.size[block] - size
     if spare_bytes <= (511 if is_small else SMALL):
@@ -110,9 +130,9 @@ def allocate(c: Columns, entry_index: int) -> Number:
     return block if insert(c, pool, spare_block) else FULL
 
 
-def new_segment(c: Columns, pool: Number, entry_index: int) -> Number:
+def new_segment(r: Requests, c: Blocks, pool: Number, entry_index: int) -> Number:
     """A block that is a whole new segment, large enough for a request."""
-    size = c.sizes[entry_index]
+    size = r.sizes[entry_index]
     if size <= SMALL:
         segment_bytes = SMALL_BUFFER
     elif size < MIN_LARGE:
@@ -122,12 +142,13 @@ def new_segment(c: Columns, pool: Number, entry_index: int) -> Number:
     block, segment, top = new_block(c), c.state[SEGMENTS], c.state[TOP]
     c.address[block], c.size[block], c.pool[block] = top, segment_bytes, pool
     c.before[block], c.after[block] = -1, -1
-    c.new_segments[segment, 0], c.new_segments[segment, 1], c.new_segments[segment, 2] = entry_index, top, segment_bytes
+    c.new_segments[3 * segment], c.new_segments[3 * segment + 1] = entry_index, top
+    c.new_segments[3 * segment + 2] = segment_bytes
     c.state[SEGMENTS], c.state[TOP] = segment + 1, top + segment_bytes + ROUND_LARGE
     return block
 
 
-def new_block(c: Columns) -> Number:
+def new_block(c: Blocks) -> Number:
     """A number for a block: a spare one if there is any."""
     if c.state[SPARES]:
         c.state[SPARES] -= 1
@@ -136,7 +157,7 @@ def new_block(c: Columns) -> Number:
     return c.state[BLOCKS] - 1  # type: ignore[no-any-return]
 
 
-def release(c: Columns, block: Number) -> bool:
+def release(c: Blocks, block: Number) -> bool:
     """Free a block and merge it with its free neighbours; False if its pool is full."""
     pool = c.pool[block]
     after, before = c.after[block], c.before[block]
@@ -150,7 +171,7 @@ def release(c: Columns, block: Number) -> bool:
     return insert(c, pool, block)
 
 
-def merge(c: Columns, block: Number, after: Number) -> None:
+def merge(c: Blocks, block: Number, after: Number) -> None:
     """Make a block and the one behind it one block; the second one's number is spare."""
     c.size[block] += c.size[after]
     c.after[block] = c.after[after]
@@ -160,24 +181,24 @@ def merge(c: Columns, block: Number, after: Number) -> None:
     c.state[SPARES] += 1
 
 
-def first_of_size(c: Columns, pool: Number, size: Number) -> int:
+def first_of_size(c: Blocks, pool: Number, size: Number) -> int:
     """Position of the first of a pool's free blocks that has at least so many bytes."""
     low, high = 0, c.counts[pool]
     while low < high:
         middle = (low + high) // 2
-        if c.size[c.free[pool, middle]] < size:
+        if c.size[c.free[pool * CAPACITY + middle]] < size:
             low = middle + 1
         else:
             high = middle
     return int(low)
 
 
-def position(c: Columns, pool: Number, block: Number) -> int:
+def position(c: Blocks, pool: Number, block: Number) -> int:
     """Position of a block among a pool's free blocks, ordered by size, then address."""
     low, high = 0, c.counts[pool]
     while low < high:
         middle = (low + high) // 2
-        other = c.free[pool, middle]
+        other = c.free[pool * CAPACITY + middle]
         if c.size[other] < c.size[block] or (c.size[other] == c.size[block] and c.address[other] < c.address[block]):
             low = middle + 1
         else:
@@ -185,21 +206,21 @@ def position(c: Columns, pool: Number, block: Number) -> int:
     return int(low)
 
 
-def insert(c: Columns, pool: Number, block: Number) -> bool:
+def insert(c: Blocks, pool: Number, block: Number) -> bool:
     """Insert a free block into a pool; False if the pool is full."""
     if c.counts[pool] >= CAPACITY:
         return False
     free_index = position(c, pool, block)
     for index in range(c.counts[pool], free_index, -1):
-        c.free[pool, index] = c.free[pool, index - 1]
-    c.free[pool, free_index] = block
+        c.free[pool * CAPACITY + index] = c.free[pool * CAPACITY + index - 1]
+    c.free[pool * CAPACITY + free_index] = block
     c.counts[pool] += 1
     c.is_free[block] = 1
     return True
 
 
-def take_out(c: Columns, pool: Number, free_index: int) -> None:
+def take_out(c: Blocks, pool: Number, free_index: int) -> None:
     """Remove the block at a position from a pool's free blocks."""
     for index in range(free_index, c.counts[pool] - 1):
-        c.free[pool, index] = c.free[pool, index + 1]
+        c.free[pool * CAPACITY + index] = c.free[pool * CAPACITY + index + 1]
     c.counts[pool] -= 1

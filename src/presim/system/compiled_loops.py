@@ -1,7 +1,8 @@
 """Compiles a loop of plain Python over arrays with numba, from the same source that runs uncompiled.
 
 The loop's modules do not import numba. The first call makes a second, compiled set of their functions. The machine code
-is kept on disk: beside the source, else in the user's cache folder, else not at all; NUMBA_CACHE_DIR overrides both.
+is kept on disk: beside the source, else in the user's cache folder, else not at all; NUMBA_CACHE_DIR overrides both. A
+wheel has machine code for most CPUs (`presim.system.machine_code`).
 """
 
 from __future__ import annotations
@@ -51,31 +52,14 @@ def _announced(loop: str) -> Iterator[None]:
         has_ended.set()
 
 
-def compile_loop(
-    modules: Sequence[types.ModuleType], run: Callable[..., Any], arguments: Sequence[Any]
-) -> Callable[..., Any]:
-    """``run`` in machine code. ``modules``: all that it uses, in the order of their imports.
-
-    ``arguments``: numbers and records of empty arrays that give the types; arrays of calls are contiguous and
-    writable.
-    """
-    import numba
-
-    namespace = _compiled_functions(modules)
-    entry = types.FunctionType(run.__code__, namespace, "run")
-    entry.__module__ = run.__module__
-    with _announced(run.__module__):
-        compiled: Callable[..., Any] = _compiled(entry, modules, tuple(map(numba.typeof, arguments)))
-    return compiled
-
-
 def compile_for_pointers(
     modules: Sequence[types.ModuleType], run: Callable[..., Any], program: Any, state: Any
 ) -> Callable[..., Any]:
     """``run`` of two records of flat columns in machine code that gets only the columns' addresses.
 
-    Kept code is loaded without numba (`presim.system.machine_code`). Code is compiled sooner than by `compile_loop`
-    where records have many columns, because a call passes each on as one number and not as the seven of an array. With
+    ``modules``: all that ``run`` uses, in the order of their imports. ``program``, ``state``: records of empty columns
+    that give the types; columns of calls are contiguous and writable. Kept code is loaded without numba
+    (`presim.system.machine_code`). A call passes each column on as one number and not as the seven of an array: with
     the 115 columns of `presim.serving.fast`, the first compilation took 28 s of CPU time instead of 71, and a step 2.4
     us instead of 3.2, on a busy machine. The source takes no length of a column, and no negative index.
     """
@@ -209,21 +193,6 @@ def _compiled_functions(modules: Sequence[types.ModuleType]) -> dict[str, Any]:
         if isinstance(function, types.FunctionType):
             namespace[name] = inner(types.FunctionType(function.__code__, namespace, name))
     return namespace
-
-
-def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], signature: tuple[Any, ...]) -> Any:
-    """The entry in machine code, kept on disk."""
-    import numba
-
-    njit: Any = numba.njit
-    # numba's cache looks at the entry's own file alone; this name changes with any of them.
-    entry.__qualname__ = _entry_name(modules)
-    try:
-        function = njit(_nrt=False, cache=True)(entry)
-        function.compile(signature)  # or loaded
-    except (RuntimeError, OSError):  # no folder that numba may write to, or a full one
-        function = njit(_nrt=False)(entry)
-    return function
 
 
 def _entry_name(modules: Sequence[types.ModuleType]) -> str:

@@ -3,6 +3,10 @@
 A file has a header line with the function's name and LLVM's object code for this machine's CPU. Its name holds digests
 of the loop's sources and of the CPU. It lies beside the loop's source, else in the user's cache folder; NUMBA_CACHE_DIR
 overrides both.
+
+A wheel has code for x86-64-v3, which nearly all x86-64 servers since 2015 run, in the folder ``loops`` beside this
+file. It is made by ``python -m presim.verbs.prepare --portable FOLDER`` as the wheel is built, and used where no code
+for the very CPU is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,16 @@ from presim.system.files.write import write_file
 _MAGIC = b"presim machine code 1 "
 _FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
 _NONE_RETURNED = -2  # status of a function that returns None, in numba's calling convention; 0: a number
+_CPU_VARIABLE, _FEATURES_VARIABLE = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"  # numba compiles for these instead
+PORTABLE_CPU = "x86-64-v3"
+# What LLVM calls the features of x86-64-v3 (x86-64 psABI, table 3.1), without those of every x86-64.
+PORTABLE_FEATURES = frozenset(
+    (
+        *("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
+        *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
+    )
+)
+_WHEEL_FOLDER = Path(__file__).parent / "loops"
 _engines: list[Any] = []  # own the memory of loaded code
 
 NativeLoop = Callable[[int, int], int | None]
@@ -41,7 +55,13 @@ class StoredLoop:
 
     def path(self) -> Path | None:
         """The file with the code; None where there is none."""
-        return next((file for folder in self._folders() if (file := folder / self._file()).is_file()), None)
+        kept_files = (folder / self._file() for folder in self._folders())
+        return next(filter(Path.is_file, (*kept_files, *self._wheel_files())), None)
+
+    def _wheel_files(self) -> list[Path]:
+        """The file of the wheel, if this CPU can run it."""
+        file = _WHEEL_FOLDER / f"{self.name}.{PORTABLE_CPU}.o"
+        return [file] if file.is_file() and runs_portable_code(_host_features()) else []
 
     def load(self) -> NativeLoop | None:
         """The function of the addresses of two arrays of column addresses; None where no code is kept."""
@@ -122,11 +142,34 @@ def _llvm() -> Any:
     return llvm
 
 
-def _cpu_digest() -> str:
-    """Digest of the CPU's name and features, for which code is made."""
+def portable_variables(folder: Path) -> dict[str, str]:
+    """Environment in which loops are compiled for a wheel, into a folder."""
+    features = ",".join(f"+{name}" for name in sorted(PORTABLE_FEATURES))
+    return {_CPU_VARIABLE: PORTABLE_CPU, _FEATURES_VARIABLE: features, _FOLDER_VARIABLE: str(folder)}
+
+
+def runs_portable_code(features: Mapping[str, bool]) -> bool:
+    """Whether a CPU with these features, by LLVM's names, runs the wheel's code."""
+    return all(features.get(name, False) for name in PORTABLE_FEATURES)
+
+
+def _host_features() -> Mapping[str, bool]:
     import llvmlite.binding as llvm
 
-    cpu = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    features: Mapping[str, bool] = llvm.get_host_cpu_features()
+    return features
+
+
+def _cpu_digest() -> str:
+    """Digest of the name and features of the CPU for which code is made; `PORTABLE_CPU` by its name."""
+    import llvmlite.binding as llvm
+
+    name, features = os.environ.get(_CPU_VARIABLE), os.environ.get(_FEATURES_VARIABLE)
+    if name == PORTABLE_CPU:
+        return name
+    if features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    cpu = f"{name or llvm.get_host_cpu_name()} {features}"
     return hashlib.sha256(cpu.encode()).hexdigest()[:12]
 
 

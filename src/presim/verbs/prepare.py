@@ -1,10 +1,15 @@
 """Compile all loops for this CPU ahead of time: ``python -m presim.verbs.prepare``, at installation.
 
 Verbs then load machine code in tenths of a second. It is kept where `presim.system.compiled_loops` says, and made
-again where sources or the CPU differ.
+again where sources or the CPU differ. With ``--portable FOLDER``, code for most CPUs is written into a folder, as a
+wheel has it.
 """
 
 from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
 
 
 def compile_loops() -> None:
@@ -30,5 +35,17 @@ def prefer_compiled_steps() -> None:
     allocator.prefer_compiled()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Compile for this CPU, or for a wheel."""
+    from presim.system.machine_code import portable_variables
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--portable", type=Path, metavar="FOLDER", help="write code for a wheel into this folder")
+    if folder := parser.parse_args().portable:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ |= portable_variables(folder)  # numba reads them as it is imported
     compile_loops()
+
+
+if __name__ == "__main__":
+    main()

@@ -12,14 +12,7 @@ import pytest
 
 from presim.system import compiled_loops
 
-RUN = """
-import numpy as np
-from presim.system.compiled_loops import compile_loop
-from support import small_loop
-print(compile_loop([small_loop], small_loop.run, [np.zeros(0, np.int64)])(np.arange(5)))
-"""
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-NO_FOLDER = "from numba.core import caching; caching.CacheImpl._locator_classes = []\n"
 
 
 def run(script: str, cache: pathlib.Path) -> str:
@@ -27,20 +20,6 @@ def run(script: str, cache: pathlib.Path) -> str:
     return subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     ).stdout
-
-
-def test_the_compiled_loop_is_kept_on_disk_and_found_again(tmp_path: pathlib.Path) -> None:
-    assert run(RUN, tmp_path) == "20\n"
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
-    assert len(kept) == 2
-    assert run(RUN, tmp_path) == "20\n"
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")} == kept
-
-
-@pytest.mark.parametrize("trouble", [FULL_DISK, NO_FOLDER])
-def test_a_loop_that_cannot_be_kept_runs_all_the_same(trouble: str, tmp_path: pathlib.Path) -> None:
-    assert run(trouble + RUN, tmp_path) == "20\n"
-    assert not list(tmp_path.rglob("*.nbc"))
 
 
 def test_what_takes_longer_than_loading_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:

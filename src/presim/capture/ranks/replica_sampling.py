@@ -96,7 +96,7 @@ class Sampling:
         """The last rank, and rank 1 if the script's text lets rank 0 alone do something."""
         program = self.setting.program
         candidates = {_LAST: first_sample(self.world)}
-        if not program.module and singles_out_rank_0("".join(linecache.getlines(program.script))):
+        if not program.module and singles_out_rank_0("".join(linecache.getlines(program.script)), program.args):
             candidates[_SECOND] = [1]
         return candidates
 

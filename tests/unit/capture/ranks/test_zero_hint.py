@@ -45,3 +45,14 @@ def test_rank_0_is_singled_out(source: str) -> None:
 def test_it_is_not(source: str) -> None:
     """Other scripts, and text that is no Python."""
     assert not singles_out_rank_0(source)
+
+
+@pytest.mark.parametrize(("args", "is_on"), [(("--log",), True), (("--log=1",), True), (("--logs", "log"), False)])
+def test_a_switch_counts_where_its_option_is_given(args: tuple[str, ...], is_on: bool) -> None:
+    """The main example asks for its rank only with its option ``--log``."""
+    assert singles_out_rank_0("if options.log and dist.get_rank() == 0: print(loss)", args) == is_on
+
+
+def test_names_of_options_are_those_of_python() -> None:
+    """Dashes become underscores, as argparse has it."""
+    assert singles_out_rank_0("if args.log_loss and rank == 0: print(loss)", ["--log-loss", "10"])
