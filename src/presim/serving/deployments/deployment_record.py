@@ -61,6 +61,7 @@ def result_of(
         would_help=list(advice),
         shortfall=shortfall,
         plans=ranking.plans,
+        unsimulated=ranking.unsimulated,
         simulated=[_simulated(outcome) for outcome in ranking.outcomes],
         not_modelled=list(search.not_modelled),
     )

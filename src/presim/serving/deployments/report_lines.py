@@ -32,6 +32,11 @@ def text(answer: DeployResult) -> str:
         lines.append(
             f"Simulated request by request, {len(simulated)}{plans} plans, at the largest load within the SLO:"
         )
+    if answer.unsimulated:
+        lines.append(
+            f"{answer.unsimulated} plans with lower estimates were not simulated: narrow the question, e.g. by "
+            "--no-disaggregation, fewer --gpu, or --max-gpus, to try all."
+        )
     lines += [_simulated(entry, statistics) for entry in shown]
     if fewer:
         lines.append(f"{len(fewer)} of them do not serve the load of the best of their kind, e.g.")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from presim.serving.deployments.capacity import IDLE, OfferedLoad, Trial, largest, trial
+from presim.serving.deployments.concurrent_trials import side_by_side
+from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.deployment_ranking import RankedDeployment, deployment_of
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 
@@ -37,7 +40,8 @@ def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     draws = [load, *(load.redrawn(seed) for seed in range(1, DRAWS))]
     rate = outcome.trial.rate
     for _ in range(_MOST_STEPS):
-        trials = [trial(deployment, draw, rate, stay_s, fewest=_REQUESTS) for draw in draws]
+        run = functools.partial(_drawn, deployment, rate, stay_s)
+        trials = side_by_side(run, draws)
         mean = _mean(trials, load)
         if mean.meets:
             break
@@ -48,12 +52,17 @@ def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     return Confirmed(settled, ranges, outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate)
 
 
+def _drawn(deployment: Deployment, rate: float, stay_s: float, load: OfferedLoad) -> Trial:
+    return trial(deployment, load, rate, stay_s, fewest=_REQUESTS)
+
+
 def with_doubt(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
     """With the largest rates if steps take 10 % more or less time."""
     outcome, sustained = candidate.outcome, STEADY * candidate.queue_rate
     assert outcome.trial is not None
     rate = outcome.trial.rate
-    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, sustained) for sign in (1, -1))
+    run = functools.partial(_rate_of, outcome, load, rate, sustained)
+    slow, fast = side_by_side(run, (1 + DOUBT, 1 - DOUBT))
     return dataclasses.replace(candidate, rates=(min(slow, rate), max(fast, rate)))
 
 
@@ -62,7 +71,7 @@ def with_curve(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
     outcome = candidate.outcome
     assert outcome.trial is not None
     deployment, rate = deployment_of(outcome.point), outcome.trial.rate
-    trials = (trial(deployment, load, share * rate, outcome.stay_s) for share in _SHARES)
+    trials = side_by_side(lambda share: trial(deployment, load, share * rate, outcome.stay_s), _SHARES)
     return dataclasses.replace(candidate, curve=tuple(result for result in trials if result.figures))
 
 
@@ -84,7 +93,7 @@ def _mean(trials: list[Trial], load: OfferedLoad) -> Trial:
     return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
 
 
-def _rate_of(outcome: RankedDeployment, load: OfferedLoad, rate: float, device: float, steady_rate: float) -> float:
+def _rate_of(outcome: RankedDeployment, load: OfferedLoad, rate: float, steady_rate: float, device: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
     sustained = steady_rate / device
