@@ -23,6 +23,7 @@ BLOCK = 64  # requests of a trace that are drawn together, so that bursts stay b
 PRECISION = 0.02  # of the largest rate
 JUDGED = 1000  # requests, beside those during which engines fill and drain
 _STEPS = 200_000  # of decoding in a simulation, beyond which fewer requests are judged
+_TOKENS = 10_000_000  # of output in a simulation, beyond which fewer requests are judged
 _FEWEST = 200  # requests, however many steps they take
 _FILLING = 2.0  # residence times until the load of a server that was empty is steady
 IDLE = 0.1  # requests in flight, in the mean, at the lowest rate that is tried
@@ -89,7 +90,7 @@ def trial(
     ``device``: how many times as long device work takes. ``fewest``: requests to judge where steps allow so many.
     """
     flying = rate * stay_s
-    count = min(fewest + 3 * flying, _STEPS * max(flying, 1.0) / load.output)
+    count = min(fewest + 3 * flying, _STEPS * max(flying, 1.0) / load.output, _TOKENS / load.output)
     count = round(min(max(count, 3 * flying + _FEWEST), MOST_REQUESTS))
     return judge(simulate(load.workload.first(count).scaled(rate), deployment.fleet(device)), load.slo, rate)
 

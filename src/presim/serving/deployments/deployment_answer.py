@@ -79,10 +79,9 @@ def _confirmed(ranking: Ranking, load: OfferedLoad, demand: Demand, say: Say) ->
         return demand.worth(outcome.point, outcome.per_gpu, load.output)
 
     candidates = list(_candidates(ranking))
-    first, *others = candidates or [None]
-    others.sort(key=worth, reverse=True)
+    candidates[1:] = sorted(candidates[1:], key=worth, reverse=True)
     valued: list[Confirmed] = []
-    for number, outcome in enumerate([first, *others] if first else [], 1):
+    for number, outcome in enumerate(candidates, 1):
         if len(valued) > 1 and worth(outcome) <= worth(valued[-2].outcome):
             continue
         say(f"simulating further draws of the load for {outcome.point.name}, plan {number} of at most {1 + _NEXT}")
@@ -160,14 +159,14 @@ def _losses(
 ) -> Iterator[tuple[str, float]]:
     """The least loss of worth for each set of differences from the best, of plans whose largest load is known."""
     traits = _traits(best.point)
-    most = demand.worth(best.point, best.per_gpu, best.output)
+    best_worth = demand.worth(best.point, best.per_gpu, best.output)
     losses: dict[str, float] = {}
     for outcome in outcomes:
         other = _traits(outcome.point)
         if outcome.verdict != "meets" or other == traits:
             continue
         label = ", ".join(other[name] for name in other if other[name] not in ("", traits[name]))
-        loss = 1 - demand.worth(outcome.point, outcome.per_gpu, outcome.output) / most
+        loss = 1 - demand.worth(outcome.point, outcome.per_gpu, outcome.output) / best_worth
         losses[label] = min(loss, losses.get(label, loss))
     worse = [(label, loss) for label, loss in losses.items() if loss > 0]
     yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]

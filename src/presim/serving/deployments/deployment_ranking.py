@@ -29,7 +29,7 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
 # Bounds of a kind of plans: after one of them no further plan is simulated. Tokens of output are what simulations cost,
 # some 0.3 us each.
-_MOST_SIMULATED, _MOST_TOKENS = 40, 400_000_000
+_MOST_SIMULATED, _MOST_TOKENS = 40, 150_000_000
 # A plan that misses the SLO by such a factor in a short run at the load of the best is not simulated in full. A short
 # run has no queue that has grown for long, and few requests for a percentile: TTFT may miss by chance, TPOT hardly.
 _GLANCED, _CLEAR_MISS = 150, {"ttft": 1.5, "tpot": 1.15, "e2el": 1.15}
@@ -173,9 +173,9 @@ class _Pace:
 
     def text(self, done: int) -> str:
         """``done``: plans that are simulated, or need not be."""
-        rest_s = (time.monotonic() - self._begin_s) / max(done, 1) * (self._plans - done)
-        rest = f", at most about {rest_s:.0f} s for the rest of its kind" if done else ""
-        return f"plan {done + 1} of at most {self._plans}{rest}"
+        remaining_s = (time.monotonic() - self._begin_s) / max(done, 1) * (self._plans - done)
+        duration = f", at most about {remaining_s:.0f} s for the rest of its kind" if done else ""
+        return f"plan {done + 1} of at most {self._plans}{duration}"
 
 
 def _reach(plans: Sequence[Sequence[DeploymentPoint]], load: OfferedLoad, outcomes: list[RankedDeployment]) -> None:

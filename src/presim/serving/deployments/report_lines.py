@@ -34,7 +34,7 @@ def text(answer: DeployResult) -> str:
         )
     if answer.unsimulated:
         lines.append(
-            f"{answer.unsimulated} plans with lower estimates were not simulated: narrow the question, e.g. by "
+            f"{answer.unsimulated} plans that may serve more were not simulated, as it would take too long: narrow the question, e.g. by "
             "--no-disaggregation, fewer --gpu, or --max-gpus, to try all."
         )
     lines += [_simulated(entry, statistics) for entry in shown]

@@ -14,6 +14,7 @@ from presim.serving.deployments.deployment_ranking import RankedDeployment, depl
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
+FEWER_DRAWS, _MANY_TOKENS = 3, 15_000_000  # draws, with 75 %, of loads whose trials simulate so many tokens
 DOUBT = 0.1  # of the times of steps
 _REQUESTS = 2000  # of a draw, where steps allow so many: five draws have 100 slower than their p99
 _STEP = 0.98  # between rates that are tried until the draws meet the SLO
@@ -31,13 +32,15 @@ class Confirmed:
     queue_rate: float  # requests/s from which on queues grow without end
     rates: tuple[float, float] = (0.0, 0.0)  # within the SLO if steps take 10 % more, and 10 % less; `with_doubt`
     curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
+    draws: int = DRAWS  # of its load
 
 
 def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     """Lower the rate of an outcome until the mean over the draws meets the SLO, and find its range."""
     assert outcome.trial is not None
     deployment, stay_s = deployment_of(outcome.point), outcome.stay_s
-    draws = [load, *(load.redrawn(seed) for seed in range(1, DRAWS))]
+    count = DRAWS if outcome.trial.tokens < _MANY_TOKENS else FEWER_DRAWS
+    draws = [load, *(load.redrawn(seed) for seed in range(1, count))]
     rate = outcome.trial.rate
     for _ in range(_MOST_STEPS):
         run = functools.partial(_drawn, deployment, rate, stay_s)
@@ -49,7 +52,8 @@ def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
     names = mean.figures
     ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
-    return Confirmed(settled, ranges, outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate)
+    queue_rate = outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate
+    return Confirmed(settled, ranges, queue_rate, draws=count)
 
 
 def _drawn(deployment: Deployment, rate: float, stay_s: float, load: OfferedLoad) -> Trial:
