@@ -104,7 +104,7 @@ class PlanLoss(msgspec.Struct, frozen=True, kw_only=True):
     """What is lost where the best plan is changed."""
 
     plan: Annotated[str, doc("What is other than in the best plan.")]
-    share: Annotated[float, doc("Share of the best's tokens/s of a GPU that is lost.")]
+    share: Annotated[float, doc("Share lost of the tokens/s of a GPU, for the money, or within the limits.")]
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +138,7 @@ class DeployResult(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[dict[str, int], doc("Number of plans that engines do not start, by reason.")]
     pareto: Annotated[list[EstimatedDeployment], doc("Estimated front of throughput and speed for a user.")]
     plans: Annotated[int | None, doc("Plans that could have been simulated; null: not written.")] = None
+    unsimulated: Annotated[int, doc("Plans of them that may serve more by their estimates, but are one too many.")] = 0
     simulated: Annotated[list[SimulatedDeployment], doc("Plans that were simulated, best first.")]
     best: Annotated[SimulatedDeployment | None, doc("The answer; null: nothing meets the SLO and the limits.")]
     confirmation: Annotated[Confirmation | None, doc("How sure it is; null: there is none.")] = None

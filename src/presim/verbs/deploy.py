@@ -16,6 +16,7 @@ from presim.serving.deployments.deployment_ranking import Ranking, Say, deployme
 from presim.serving.deployments.deployment_search import Found
 from presim.serving.deployments.question import DeploymentQuestion
 from presim.serving.deployments.unfit import misfit
+from presim.serving.fast.compiled_scheduler import compiled_run
 from presim.serving.launching.bench_script import benchmark
 from presim.serving.launching.folder import DeploymentFolder, write
 from presim.serving.launching.launch_set import RouterProgram, launch_set_of
@@ -49,6 +50,8 @@ def decide(question: DeploymentQuestion, say: Say = str) -> Decision:
         space = dataclasses.replace(space, caches=(model.checkpoint.cache,))
     tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
     longest = int((load.workload.prompt + load.workload.output).max())
+    say("compiling the scheduler's loop, or loading it")
+    compiled_run()  # hundreds of simulations follow: uncompiled they take some twenty times as long as compiling it
     say("estimating plans")
     try:
         estimated = deployment_search.search(model, space, *tokens, load.slo, longest=longest)
@@ -57,8 +60,7 @@ def decide(question: DeploymentQuestion, say: Say = str) -> Decision:
             raise
         return Decision(question, Ranking((), 0, False), None, deployment_record.of_misfit(question, model, lacking))
     ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand, say)
-    say("confirming the best plans by further draws of the load")
-    best = None if ranking.partial else answer(ranking, load, demand)
+    best = None if ranking.partial else answer(ranking, load, demand, say)
     lacks = None if best or ranking.partial else _shortfall(estimated, load, demand)
     nearest = None if best or lacks or ranking.partial else ranking.nearest
     sentences = advice(nearest, model, space, *tokens, load.slo) if nearest else []

@@ -21,8 +21,9 @@ from presim.serving.workloads.workload import Workload, make
 MOST_REQUESTS = 4000  # of a simulation
 BLOCK = 64  # requests of a trace that are drawn together, so that bursts stay bursts: a round value
 PRECISION = 0.02  # of the largest rate
-_JUDGED = 1000  # requests, beside those during which engines fill and drain
+JUDGED = 1000  # requests, beside those during which engines fill and drain
 _STEPS = 200_000  # of decoding in a simulation, beyond which fewer requests are judged
+_TOKENS = 10_000_000  # of output in a simulation, beyond which fewer requests are judged
 _FEWEST = 200  # requests, however many steps they take
 _FILLING = 2.0  # residence times until the load of a server that was empty is steady
 IDLE = 0.1  # requests in flight, in the mean, at the lowest rate that is tried
@@ -39,6 +40,7 @@ class Trial:
     meets: bool
     in_flight: float  # requests in all engines, in the mean
     excess: float  # the latency furthest beyond its limit, as a multiple of it; infinite without a steady state
+    tokens: int = 0  # output tokens that were simulated: what it cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,29 +83,30 @@ def load_of(workload: Workload, slo: Slo, block: int = 1) -> OfferedLoad:
 
 
 def trial(
-    deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float, *, device: float = 1.0, fewest: int = _JUDGED
+    deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float, *, device: float = 1.0, fewest: int = JUDGED
 ) -> Trial:
     """Simulate requests that arrive at ``rate``/s and stay for about ``stay_s`` s each.
 
     ``device``: how many times as long device work takes. ``fewest``: requests to judge where steps allow so many.
     """
     flying = rate * stay_s
-    count = min(fewest + 3 * flying, _STEPS * max(flying, 1.0) / load.output)
+    count = min(fewest + 3 * flying, _STEPS * max(flying, 1.0) / load.output, _TOKENS / load.output)
     count = round(min(max(count, 3 * flying + _FEWEST), MOST_REQUESTS))
     return judge(simulate(load.workload.first(count).scaled(rate), deployment.fleet(device)), load.slo, rate)
 
 
 def judge(served: Served, slo: Slo, rate: float) -> Trial:
     """Figures of the requests that were sent while the engines neither filled nor drained."""
+    tokens = int(served.workload.output.sum())
     if not served.finished.all():
-        return Trial(rate, 0, {}, False, 0.0, np.inf)
+        return Trial(rate, 0, {}, False, 0.0, np.inf, tokens)
     latencies = metrics.latencies_ms(served)
     stay_ns = float(np.median(latencies["e2el"])) * 1e6
     begin = served.sent.min() + _FILLING * stay_ns
     end = served.sent.max() - stay_ns
     steady = (served.sent >= begin) & (served.sent <= end)
     if not steady.any():
-        return Trial(rate, 0, {}, False, 0.0, np.inf)
+        return Trial(rate, 0, {}, False, 0.0, np.inf, tokens)
     values = {name: column[steady] for name, column in latencies.items()}
     flying = float(values["e2el"].mean()) * rate / 1e3
     limited = slo.figures_ms(values)
@@ -111,7 +114,7 @@ def judge(served: Served, slo: Slo, rate: float) -> Trial:
     figures = {f"mean_{name}_ms": float(column.mean()) for name, column in values.items()}
     figures |= {f"p99_{name}_ms": float(np.percentile(column, 99)) for name, column in values.items()}
     figures |= {f"{slo.statistics[name]}_{name}_ms": figure for name, figure in limited.items()}
-    return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
+    return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess, tokens)
 
 
 def largest(

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from presim.serving.deployments.capacity import OfferedLoad
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment_point import DeploymentPoint
-from presim.serving.deployments.deployment_ranking import RankedDeployment, Ranking, outcome_of
+from presim.serving.deployments.deployment_ranking import RankedDeployment, Ranking, Say, outcome_of
 from presim.serving.deployments.sensitivity import Confirmed, confirmed, with_curve, with_doubt
 from presim.serving.engine_versions import EngineRelease
 
@@ -25,24 +25,16 @@ class DeploymentAnswer:
     following: Confirmed | None  # the next best
     units: int
     spare_units: int  # beyond those that the asked rate needs, so that one may fail
-    losses: tuple[tuple[str, float], ...]  # what is other than in the best, and the share that it serves less
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether the next best may be the best, as prices of steps are uncertain by 10 %."""
-        if self.following is None:
-            return False
-        best, following = self.best, self.following
-        return following.rates[1] / following.outcome.point.gpus >= best.rates[0] / best.outcome.point.gpus
+    losses: tuple[tuple[str, float], ...]  # what is other than in the best, and the share that it is worth less
+    overlaps: bool  # whether the next best may be the best, as prices of steps are uncertain by 10 %
 
 
-def answer(ranking: Ranking, load: OfferedLoad, demand: Demand) -> DeploymentAnswer | None:
+def answer(ranking: Ranking, load: OfferedLoad, demand: Demand, say: Say = str) -> DeploymentAnswer | None:
     """Confirm the best deployments of a ranking; None where none meets the SLO and the demand."""
-    candidates = [confirmed(outcome, load) for outcome in _candidates(ranking, load)]
-
-    valued = by_worth(candidates, demand, load.output)
+    valued = by_worth(_confirmed(ranking, load, demand, say), demand, load.output)
     if not valued:
         return None
+    say("simulating the best with steps that take 10 % more or less time, and at other loads")
     best = with_doubt(valued.pop(), load)
     units = _units(best, demand)
     following = with_doubt(valued.pop(), load) if valued else None
@@ -51,8 +43,15 @@ def answer(ranking: Ranking, load: OfferedLoad, demand: Demand) -> DeploymentAns
         _multiplied(following, _units(following, demand)) if following else None,
         units,
         int(demand.rate is not None),
-        tuple(_losses(_simulated(best, ranking), ranking.outcomes)),
+        tuple(_losses(_simulated(best, ranking), ranking.outcomes, demand)),
+        following is not None and _worth_at(following, 1, demand) >= _worth_at(best, 0, demand),
     )
+
+
+def _worth_at(candidate: Confirmed, end: int, demand: Demand) -> float:
+    """What a deployment is worth if its steps take 10 % more time (0), or less (1)."""
+    point, output = candidate.outcome.point, candidate.outcome.output
+    return demand.worth(point, candidate.rates[end] * output / point.gpus, output)
 
 
 def by_worth(candidates: Sequence[Confirmed], demand: Demand, output: float) -> list[Confirmed]:
@@ -69,7 +68,30 @@ def by_worth(candidates: Sequence[Confirmed], demand: Demand, output: float) -> 
     return sorted(meeting, key=worth)
 
 
-def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[RankedDeployment]:
+def _confirmed(ranking: Ranking, load: OfferedLoad, demand: Demand, say: Say) -> list[Confirmed]:
+    """The candidates that may be the best or the next, under further draws of the load.
+
+    A plan serves no more than in the trial of the ranking: one that is worth less there than two others are already
+    known to be is left out.
+    """
+
+    def worth(outcome: RankedDeployment) -> float:
+        return demand.worth(outcome.point, outcome.per_gpu, load.output)
+
+    candidates = list(_candidates(ranking))
+    candidates[1:] = sorted(candidates[1:], key=worth, reverse=True)
+    valued: list[Confirmed] = []
+    for number, outcome in enumerate(candidates, 1):
+        if len(valued) > 1 and worth(outcome) <= worth(valued[-2].outcome):
+            continue
+        say(f"simulating further draws of the load for {outcome.point.name}, plan {number} of at most {1 + _NEXT}")
+        settled = outcome if outcome.verdict == "meets" else outcome_of(outcome.point, load, 0.0)
+        if settled.verdict == "meets":
+            valued = by_worth([*valued, confirmed(settled, load)], demand, load.output)
+    return valued
+
+
+def _candidates(ranking: Ranking) -> Iterator[RankedDeployment]:
     """The best, and the plans that may follow it."""
     best = ranking.best
     if best is None:
@@ -86,9 +108,7 @@ def _candidates(ranking: Ranking, load: OfferedLoad) -> Iterator[RankedDeploymen
         if len(seen) > _NEXT or _proportions(outcome.point) in seen:
             continue
         seen.add(_proportions(outcome.point))
-        settled = outcome if outcome.verdict == "meets" else outcome_of(outcome.point, load, 0.0)
-        if settled.verdict == "meets":
-            yield settled
+        yield outcome
 
 
 def _proportions(point: DeploymentPoint) -> tuple[Hashable, ...]:
@@ -134,16 +154,19 @@ def _simulated(candidate: Confirmed, ranking: Ranking) -> RankedDeployment:
     return next((outcome for outcome in same if outcome.verdict == "meets"), candidate.outcome)
 
 
-def _losses(best: RankedDeployment, outcomes: tuple[RankedDeployment, ...]) -> Iterator[tuple[str, float]]:
-    """The least loss for each set of differences from the best, of plans whose largest load is known."""
+def _losses(
+    best: RankedDeployment, outcomes: tuple[RankedDeployment, ...], demand: Demand
+) -> Iterator[tuple[str, float]]:
+    """The least loss of worth for each set of differences from the best, of plans whose largest load is known."""
     traits = _traits(best.point)
+    best_worth = demand.worth(best.point, best.per_gpu, best.output)
     losses: dict[str, float] = {}
     for outcome in outcomes:
         other = _traits(outcome.point)
         if outcome.verdict != "meets" or other == traits:
             continue
         label = ", ".join(other[name] for name in other if other[name] not in ("", traits[name]))
-        loss = 1 - outcome.per_gpu / best.per_gpu
+        loss = 1 - demand.worth(outcome.point, outcome.per_gpu, outcome.output) / best_worth
         losses[label] = min(loss, losses.get(label, loss))
     worse = [(label, loss) for label, loss in losses.items() if loss > 0]
     yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]

@@ -8,12 +8,13 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from presim.errors import reason_of
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import IDLE, PRECISION, OfferedLoad, Trial, largest, trial
+from presim.serving.deployments.capacity import IDLE, JUDGED, PRECISION, OfferedLoad, Trial, largest, trial
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.deployment_point import DeploymentPoint, excess
@@ -26,7 +27,9 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_deployment_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
-_MOST_SIMULATED = 40  # plans of a kind
+# Bounds of a kind of plans: after one of them no further plan is simulated. Tokens of output are what simulations cost,
+# some 0.3 us each.
+_MOST_SIMULATED, _MOST_TOKENS = 40, 150_000_000
 # A plan that misses the SLO by such a factor in a short run at the load of the best is not simulated in full. A short
 # run has no queue that has grown for long, and few requests for a percentile: TTFT may miss by chance, TPOT hardly.
 _GLANCED, _CLEAR_MISS = 150, {"ttft": 1.5, "tpot": 1.15, "e2el": 1.15}
@@ -44,6 +47,7 @@ class RankedDeployment:
     output: float  # tokens of a request, in the mean
     reason: str = ""  # why it could not be simulated
     queue_rate: float | None = None  # requests/s from which on queues grow without end; None: not sought
+    tokens: int = 0  # of output that its trials simulated
 
     @property
     def stay_s(self) -> float:
@@ -63,6 +67,7 @@ class Ranking:
     outcomes: tuple[RankedDeployment, ...]  # those that are worth most first
     plans: int  # that could have been simulated
     partial: bool  # a signal ended it before the last simulation
+    unsimulated: int = 0  # plans that may serve more by their estimates, left out by the bounds of a search
 
     @property
     def best(self) -> RankedDeployment | None:
@@ -82,15 +87,16 @@ def rank(search: Found, load: OfferedLoad, demand: Demand = _ANY, say: Say = str
     """Simulate the deployments that may be worth most, best first. ``say`` is told which one is simulated."""
     plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
     outcomes: list[RankedDeployment] = []
+    unsimulated = 0
     with caught() as stop:
         for is_apart in (False, True):
             kind = [plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart]
-            _contest(kind, load, demand, outcomes, say)
+            unsimulated += _contest(kind, load, demand, outcomes, say)
         if not any(outcome.verdict == "meets" for outcome in outcomes):
             _reach(plans, load, outcomes)
     judged = [_judged(outcome, demand) for outcome in outcomes]
     judged.sort(key=lambda outcome: (outcome.verdict != "meets", -_worth(outcome, demand), -outcome.per_gpu))
-    return Ranking(tuple(judged), len(plans), stop.is_partial)
+    return Ranking(tuple(judged), len(plans), stop.is_partial, unsimulated)
 
 
 def _worth(outcome: RankedDeployment, demand: Demand) -> float:
@@ -126,8 +132,8 @@ def _contest(
     demand: Demand,
     outcomes: list[RankedDeployment],
     say: Say,
-) -> None:
-    """Append the outcomes of plans of a kind, in order of what their estimates allow."""
+) -> int:
+    """Append the outcomes of plans of a kind, in order of what their estimates allow; returns how many are left out."""
     bounded: list[tuple[float, DeploymentPoint]] = []  # tokens/s per GPU that a plan may reach, and its estimate
     for plan in plans:
         slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
@@ -141,15 +147,35 @@ def _contest(
     bounded.sort(
         key=lambda entry: (excess(entry[1], load.slo) > 1, -worth(entry[1], entry[1].per_gpu), -entry[1].per_gpu)
     )
-    best = 0.0
-    for bound, point in bounded[:_MOST_SIMULATED]:
-        least = demand.least_per_gpu(point, best * (1 + PRECISION), load.output)
-        if bound <= least:
+
+    def least_of(point: DeploymentPoint) -> float:
+        return demand.least_per_gpu(point, best * (1 + PRECISION), load.output)
+
+    best, pace, tokens = 0.0, _Pace(min(len(bounded), _MOST_SIMULATED)), 0
+    for number, (bound, point) in enumerate(bounded):
+        if bound <= (least := least_of(point)):
             continue
-        say(f"simulating {point.name}, plan {len(outcomes) + 1}")
+        if number >= _MOST_SIMULATED or tokens > _MOST_TOKENS:
+            return sum(bound > least_of(point) for bound, point in bounded[number:])
+        say(f"simulating {point.name}, {pace.text(number)}")
         outcomes.append(outcome_of(point, load, least))
+        tokens += outcomes[-1].tokens
         if outcomes[-1].verdict == "meets":
             best = worth(point, outcomes[-1].per_gpu)
+    return 0
+
+
+class _Pace:
+    """How many plans of a kind are simulated, and about how long the rest takes, in words."""
+
+    def __init__(self, plans: int) -> None:
+        self._plans, self._begin_s = plans, time.monotonic()
+
+    def text(self, done: int) -> str:
+        """``done``: plans that are simulated, or need not be."""
+        remaining_s = (time.monotonic() - self._begin_s) / max(done, 1) * (self._plans - done)
+        duration = f", at most about {remaining_s:.0f} s for the rest of its kind" if done else ""
+        return f"plan {done + 1} of at most {self._plans}{duration}"
 
 
 def _reach(plans: Sequence[Sequence[DeploymentPoint]], load: OfferedLoad, outcomes: list[RankedDeployment]) -> None:
@@ -184,8 +210,12 @@ def outcome_of(
     lowest = IDLE / stay_s
     guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
 
-    def run(rate: float) -> Trial:
-        return trial(deployment, load, rate, stay_s)
+    simulated: list[int] = []  # tokens of trials
+
+    def run(rate: float, fewest: int = JUDGED) -> Trial:
+        result = trial(deployment, load, rate, stay_s, fewest=fewest)
+        simulated.append(result.tokens)
+        return result
 
     queue_rates: list[float] = []  # once it is sought
 
@@ -196,9 +226,9 @@ def outcome_of(
 
     try:
         if load.slo.bounds and least:
-            glance = trial(deployment, load, least, stay_s, fewest=_GLANCED)
+            glance = run(least, _GLANCED)
             if _clearly_misses(glance, load.slo):
-                return RankedDeployment(point, "fewer", glance, load.output)
+                return RankedDeployment(point, "fewer", glance, load.output, tokens=sum(simulated))
         if load.slo.bounds:
             result = _within(run, lowest if starts_idle else guess, lowest, least, grows_from)
         elif not (result := run(grows_from())).meets:  # without an SLO any rate is good until a queue grows
@@ -207,8 +237,10 @@ def outcome_of(
         return RankedDeployment(point, "misses", None, load.output, reason_of(error))
     if result.meets:
         verdict: Verdict = "meets" if result.rate >= least else "fewer"
-        return RankedDeployment(point, verdict, result, load.output, queue_rate=queue_rates[0] if queue_rates else None)
-    return RankedDeployment(point, "fewer" if least else "misses", result, load.output)
+    else:
+        verdict = "fewer" if least else "misses"
+    queue_rate = queue_rates[0] if queue_rates and result.meets else None
+    return RankedDeployment(point, verdict, result, load.output, queue_rate=queue_rate, tokens=sum(simulated))
 
 
 def _clearly_misses(glance: Trial, slo: Slo) -> bool:

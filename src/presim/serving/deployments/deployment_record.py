@@ -29,7 +29,6 @@ from presim.serving.deployments.deployment_point import DeploymentPoint
 from presim.serving.deployments.deployment_ranking import RankedDeployment, Ranking
 from presim.serving.deployments.deployment_search import Found
 from presim.serving.deployments.question import DeploymentQuestion
-from presim.serving.deployments.sensitivity import DRAWS
 from presim.serving.deployments.unfit import Misfit
 from presim.serving.engine_versions import NEWEST
 from presim.serving.workloads.workload import summary
@@ -61,6 +60,7 @@ def result_of(
         would_help=list(advice),
         shortfall=shortfall,
         plans=ranking.plans,
+        unsimulated=ranking.unsimulated,
         simulated=[_simulated(outcome) for outcome in ranking.outcomes],
         not_modelled=list(search.not_modelled),
     )
@@ -116,7 +116,7 @@ def _confirmation(answer: DeploymentAnswer, demand: Demand) -> Confirmation:
     return Confirmation(
         units=answer.units,
         spare_units=answer.spare_units,
-        draws=DRAWS,
+        draws=best.draws,
         ranges={name: (_finite(low), _finite(high)) for name, (low, high) in best.ranges.items()},
         rate_range=best.rates,
         queue_rate=best.queue_rate,

@@ -28,6 +28,11 @@ def text(answer: DeployResult) -> str:
     fewer = [entry for entry in simulated if entry.verdict == "fewer"]
     shown = [entry for entry in simulated if entry.verdict != "fewer"]
     plans = f" of {answer.plans}" if answer.plans is not None else ""
+    if answer.unsimulated:
+        lines.append(
+            f"{answer.unsimulated} plans that may serve more were not simulated, as that would take too long; to try "
+            "all, narrow the question, e.g. by --no-disaggregation, fewer --gpu, or --max-gpus."
+        )
     if simulated:
         lines.append(
             f"Simulated request by request, {len(simulated)}{plans} plans, at the largest load within the SLO:"

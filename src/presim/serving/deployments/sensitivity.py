@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from presim.serving.deployments.capacity import IDLE, OfferedLoad, Trial, largest, trial
+from presim.serving.deployments.concurrent_trials import side_by_side
+from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.deployment_ranking import RankedDeployment, deployment_of
 from presim.serving.deployments.rates import STEADY, sustainable_rate
 
 DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^5)
+FEWER_DRAWS, _MANY_TOKENS = 3, 15_000_000  # draws, with 75 %, of loads whose trials simulate so many tokens
 DOUBT = 0.1  # of the times of steps
 _REQUESTS = 2000  # of a draw, where steps allow so many: five draws have 100 slower than their p99
 _STEP = 0.98  # between rates that are tried until the draws meet the SLO
@@ -28,16 +32,19 @@ class Confirmed:
     queue_rate: float  # requests/s from which on queues grow without end
     rates: tuple[float, float] = (0.0, 0.0)  # within the SLO if steps take 10 % more, and 10 % less; `with_doubt`
     curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
+    draws: int = DRAWS  # of its load
 
 
 def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     """Lower the rate of an outcome until the mean over the draws meets the SLO, and find its range."""
     assert outcome.trial is not None
     deployment, stay_s = deployment_of(outcome.point), outcome.stay_s
-    draws = [load, *(load.redrawn(seed) for seed in range(1, DRAWS))]
+    count = DRAWS if outcome.trial.tokens < _MANY_TOKENS else FEWER_DRAWS
+    draws = [load, *(load.redrawn(seed) for seed in range(1, count))]
     rate = outcome.trial.rate
     for _ in range(_MOST_STEPS):
-        trials = [trial(deployment, draw, rate, stay_s, fewest=_REQUESTS) for draw in draws]
+        run = functools.partial(_drawn, deployment, rate, stay_s)
+        trials = side_by_side(run, draws)
         mean = _mean(trials, load)
         if mean.meets:
             break
@@ -45,7 +52,12 @@ def confirmed(outcome: RankedDeployment, load: OfferedLoad) -> Confirmed:
     settled = dataclasses.replace(outcome, trial=mean, verdict="meets" if mean.meets else "misses")
     names = mean.figures
     ranges = {name: _range([result.figures.get(name, np.inf) for result in trials]) for name in names}
-    return Confirmed(settled, ranges, outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate)
+    queue_rate = outcome.queue_rate or sustainable_rate(deployment, load.workload) or rate
+    return Confirmed(settled, ranges, queue_rate, draws=count)
+
+
+def _drawn(deployment: Deployment, rate: float, stay_s: float, load: OfferedLoad) -> Trial:
+    return trial(deployment, load, rate, stay_s, fewest=_REQUESTS)
 
 
 def with_doubt(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
@@ -53,7 +65,8 @@ def with_doubt(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
     outcome, sustained = candidate.outcome, STEADY * candidate.queue_rate
     assert outcome.trial is not None
     rate = outcome.trial.rate
-    slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT, sustained) for sign in (1, -1))
+    run = functools.partial(_rate_of, outcome, load, rate, sustained)
+    slow, fast = side_by_side(run, (1 + DOUBT, 1 - DOUBT))
     return dataclasses.replace(candidate, rates=(min(slow, rate), max(fast, rate)))
 
 
@@ -62,7 +75,7 @@ def with_curve(candidate: Confirmed, load: OfferedLoad) -> Confirmed:
     outcome = candidate.outcome
     assert outcome.trial is not None
     deployment, rate = deployment_of(outcome.point), outcome.trial.rate
-    trials = (trial(deployment, load, share * rate, outcome.stay_s) for share in _SHARES)
+    trials = side_by_side(lambda share: trial(deployment, load, share * rate, outcome.stay_s), _SHARES)
     return dataclasses.replace(candidate, curve=tuple(result for result in trials if result.figures))
 
 
@@ -84,7 +97,7 @@ def _mean(trials: list[Trial], load: OfferedLoad) -> Trial:
     return Trial(trials[0].rate, judged, figures, excess <= 1, in_flight, excess)
 
 
-def _rate_of(outcome: RankedDeployment, load: OfferedLoad, rate: float, device: float, steady_rate: float) -> float:
+def _rate_of(outcome: RankedDeployment, load: OfferedLoad, rate: float, steady_rate: float, device: float) -> float:
     """The largest rate within the SLO if device times are so many times as long; 0 if there is none."""
     deployment = deployment_of(outcome.point)
     sustained = steady_rate / device

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from presim.result.deployments import Confirmation, DeploymentCosts, DeployResult, SimulatedDeployment
+from presim.result.deployments import (
+    Confirmation,
+    DeploymentCosts,
+    DeploymentLimits,
+    DeployResult,
+    SimulatedDeployment,
+)
 from presim.units import plain
 
 
@@ -35,8 +41,10 @@ def latencies(entry: SimulatedDeployment, statistics: dict[str, str]) -> str:
 
 
 def _best(best: SimulatedDeployment, answer: DeployResult) -> str:
+    most_gpus = answer.limits.total_gpus or best.gpus
+    gpus = _gpus(best.gpus) if best.gpus == most_gpus else f"{best.gpus} of {_gpus(most_gpus)}"
     sentence = (
-        f"Best: {best.deployment}, {best.gpus} GPUs; serves {plain(best.request_rate or 0.0)} requests/s, "
+        f"Best: {best.deployment}, {gpus}; serves {plain(best.request_rate or 0.0)} requests/s, "
         f"{best.tokens_per_s_per_gpu or 0.0:,.0f} tokens/s/GPU, with {latencies(best, answer.slo_statistics)}"
     )
     confirmation = answer.confirmation
@@ -44,11 +52,41 @@ def _best(best: SimulatedDeployment, answer: DeployResult) -> str:
         return sentence
     sentence += _costs(confirmation.costs)
     following = confirmation.next_best
-    if following is not None and following.tokens_per_s_per_gpu is not None and best.tokens_per_s_per_gpu:
-        share = following.tokens_per_s_per_gpu / best.tokens_per_s_per_gpu
-        amount = f"{abs(1 - share):.0%} {'less' if share <= 1 else 'more'} per GPU"
-        sentence += f"; next best {following.deployment}, {following.gpus} GPUs: {amount}"
+    if following is not None and following.request_rate and best.request_rate:
+        share = _share(following, best, confirmation, answer.limits)
+        amount = f"{abs(1 - share):.0%} {'less' if share <= 1 else 'more'} {_basis(answer.limits)}"
+        sentence += f"; next best {following.deployment}, {_gpus(following.gpus)}: {amount}"
     return sentence
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _is_limited(limits: DeploymentLimits) -> bool:
+    """Whether the most that limits allow is sought, and not the most for each GPU or for the money."""
+    sizes = limits.total_gpus, limits.price_per_hour, limits.watts
+    return limits.request_rate is None and any(size is not None for size in sizes)
+
+
+def _basis(limits: DeploymentLimits) -> str:
+    """By what deployments are compared."""
+    if _is_limited(limits):
+        return "within the limits"
+    return "for the money" if limits.price_per_gpu_hour else "per GPU"
+
+
+def _share(
+    following: SimulatedDeployment, best: SimulatedDeployment, confirmation: Confirmation, limits: DeploymentLimits
+) -> float:
+    """What the next best serves, as a share of the best: in all, for the money, or per GPU."""
+    following_rate, best_rate = (limits.request_rate or entry.request_rate or 0.0 for entry in (following, best))
+    if _is_limited(limits):
+        return following_rate / best_rate
+    costs = confirmation.next_costs
+    if costs is not None and costs.hour and confirmation.costs.hour:
+        return following_rate / costs.hour * confirmation.costs.hour / best_rate
+    return following_rate / following.gpus * best.gpus / best_rate
 
 
 def _costs(costs: DeploymentCosts | None) -> str:
@@ -64,7 +102,7 @@ def _reasons(best: SimulatedDeployment, answer: DeployResult) -> list[str]:
     lines = []
     if confirmation.losses:
         losses = "; ".join(f"{loss.plan} {loss.share:.0%}" for loss in confirmation.losses)
-        lines.append(f"Others serve less per GPU: {losses}.")
+        lines.append(f"Others serve less {_basis(answer.limits)}: {losses}.")
     lines.append(_sureness(confirmation, answer.slo_statistics))
     if confirmation.ranges_overlap:
         lines.append(
@@ -96,5 +134,5 @@ def _headroom(best: SimulatedDeployment, confirmation: Confirmation, rate: float
     unit_name = "group of engines" if is_apart else "engine"
     return (
         f"{plain(rate)} requests/s are {rate / (best.request_rate or rate):.0%} of that; with one {unit_name} more, "
-        f"{spared_units * unit_gpus} GPUs, one may fail."
+        f"{_gpus(spared_units * unit_gpus)}, one may fail."
     )

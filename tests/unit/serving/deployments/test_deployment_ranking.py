@@ -143,9 +143,9 @@ def test_without_an_slo_plans_are_simulated_just_below_the_load_at_which_a_queue
     rates: list[float] = []
     texts: list[str] = []
 
-    def counted(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float) -> Trial:
+    def counted(deployment: Deployment, load: OfferedLoad, rate: float, stay_s: float, **limits: Any) -> Trial:
         rates.append(rate)
-        return trial(deployment, load, rate, stay_s)
+        return trial(deployment, load, rate, stay_s, **limits)
 
     monkeypatch.setattr(deployment_ranking, "trial", counted)
     ranked = deployment_ranking.rank(found, load, say=texts.append)

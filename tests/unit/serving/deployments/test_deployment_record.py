@@ -38,7 +38,7 @@ def test_the_best_is_the_first_line() -> None:
     fewer = {**best, "verdict": "fewer", "meets_slo": False, "deployment": "2P1D"}
     overloaded = {**ESTIMATE, "request_rate": 2.0, "verdict": "fewer", "meets_slo": False, "reason": "no steady state"}
     lines = text(answer(best=best, simulated=[best, fewer, overloaded], slo_statistics=statistics, plans=7)).split("\n")
-    assert lines[0].startswith("Best: 1 x h100-sxm TP1 bf16, 1 GPUs; serves 2 requests/s, 100 tokens/s/GPU, with p99 ")
+    assert lines[0].startswith("Best: 1 x h100-sxm TP1 bf16, 1 GPU; serves 2 requests/s, 100 tokens/s/GPU, with p99 ")
     assert lines[1].startswith("Simulated request by request, 3 of 7 plans")
     assert lines[3] == "2 of them do not serve the load of the best of their kind, e.g."
     assert "p99 TTFT 42 ms, mean TPOT 9 ms, misses the SLO  2P1D" in lines[4]
@@ -48,7 +48,7 @@ def test_the_best_is_the_first_line() -> None:
 CONFIRMED = {
     "rate_asked": 5.0, "units": 3, "spare_units": 1, "draws": 5, "rate_range": [1.8, 2.3], "queue_rate": 2.4,
     "costs": {"hour": 7.5, "million_output_tokens": 0.4, "watts": 900.0}, "ranges": {"p99_ttft_ms": [40.0, 44.0]},
-    "next_best": {**ESTIMATE, "deployment": "1 x h100-sxm TP2", "tokens_per_s_per_gpu": 80.0}, "next_costs": None,
+    "next_best": {**ESTIMATE, "deployment": "4 x h100-sxm TP2", "gpus": 4, "request_rate": 6.4}, "next_costs": None,
     "ranges_overlap": True, "losses": [{"plan": "TP2", "share": 0.2}],
     "load_curve": [{"request_rate": rate, "p99_ttft_ms": 40 * rate} for rate in (1.0, 2.0)],
 }  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_answer_says_what_it_costs_and_how_sure_it_is() -> None:
     content = answer(best=best, simulated=[best], slo_statistics={"ttft": "p99"}, plans=7, **CONFIRMED)
     lines = text(content).split("\n")
     assert lines[0].endswith(
-        "; costs 7.5 an hour, 0.4 per million output tokens; next best 1 x h100-sxm TP2, 1 GPUs: 20% less per GPU"
+        "; costs 7.5 an hour, 0.4 per million output tokens; next best 4 x h100-sxm TP2, 4 GPUs: 25% less per GPU"
     )
     assert lines[1] == "Others serve less per GPU: TP2 20%."
     assert lines[2] == (
