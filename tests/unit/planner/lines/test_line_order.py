@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from presim.planner.lines.captured_points import CapturedPoints
-from presim.planner.lines.line_order import LineOrder, can_extend, extensible_knobs
-from presim.planner.trials.trial import Point
+from presim.planner.lines.line_order import LineOrder, can_extend, extensible_knobs, notes_on_lines
+from presim.planner.trials.trial import Point, Trial
+from presim.planner.trials.trial_messages import Lines
+from support.searching import figures
 
 KNOBS = {"accum": (8, 16, 32), "nodes": (1, 2, 4)}
 
@@ -72,3 +75,21 @@ def test_options_that_only_a_capture_answers_capture_each_point() -> None:
     assert not can_extend({"draws": 3})
     assert not can_extend({"live": True})
     assert not can_extend({"sanitize": True})
+
+
+def test_the_notes_say_what_was_extended_and_why_other_points_were_captured(tmp_path: Path) -> None:
+    lines = Lines(folder=str(tmp_path), knobs={"accum": [8, 16, 32]})
+    captured = msgspec.structs.replace(figures(1.0), source="captured")
+    extended = msgspec.structs.replace(figures(2.0), source="extended")
+    trials = [
+        Trial(number=0, point={"accum": 8}, fate="priced", figures=captured),
+        Trial(number=1, point={"accum": 32}, fate="priced", figures=extended, words="micro-batches extended from 8"),
+        Trial(number=2, point={"accum": 3}, fate="failed", words="it is odd"),
+    ]
+    CapturedPoints(tmp_path).refuse({"accum": 16}, "accum", "it repeats no cycle", is_final=False)
+    assert notes_on_lines(lines, trials) == [
+        "1 of 2 points were not captured but extended from captures of others, first accum=32: micro-batches extended "
+        "from 8. --confirm K captures the K best.",
+        "Captured where nothing followed from others. Along accum: it repeats no cycle.",
+    ]
+    assert notes_on_lines(Lines(folder=str(tmp_path / "none"), knobs=lines.knobs), trials[:1]) == []
