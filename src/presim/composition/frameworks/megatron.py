@@ -106,7 +106,7 @@ def plan_run(
             f"--precision {precision}: Megatron-Bridge {versions['megatron-bridge']} has no such recipe for "
             f"training, and Transformer Engine no such products; it has {', '.join(PRECISIONS)}"
         )
-    overrides = megatron_fields(overrides, _OF_PLAN)
+    overrides = megatron_fields(overrides, _OF_PLAN, precision)
     _check(plan, named_fields, world_size)
     config = config_file(model)
     if config is None:

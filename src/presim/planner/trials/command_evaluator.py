@@ -14,7 +14,7 @@ from presim.planner.trials.capture_keys import name_of_capture
 from presim.planner.trials.evaluated_figures import reply_of
 from presim.planner.trials.placeholders import fill_placeholders
 from presim.planner.trials.reply_cache import ReplyCache, name_of
-from presim.planner.trials.trial import Point, format_value
+from presim.planner.trials.trial import Point, format_value, key
 from presim.planner.trials.trial_messages import Reply, Subject
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class CommandEvaluator:
         self._job, self._prices = job, prices
         is_kept = not (job.options.get("save") or job.options.get("profile_missing"))
         self._cache = ReplyCache.default("captures") if is_kept else None
+        self._cache_names: dict[str, str | None] = {}  # by point
 
     def reply(self, point: Point) -> Reply:
         """The reply for a point.
@@ -35,7 +36,8 @@ class CommandEvaluator:
         Raises:
             PresimError: it could not be captured.
         """
-        cache, name = self._cache, self._cache_name(point)
+        cache = self._cache
+        name = self._cache_name(point) if cache is not None else None
         if cache is None or name is None:
             return self._extend_or_run(point)
         cached = self._cached(cache, name)
@@ -63,7 +65,12 @@ class CommandEvaluator:
         return False
 
     def _cache_name(self, point: Point) -> str | None:
-        return name_of_capture(self._words(point), {**self._options(point), "prices": self._prices})
+        """The name of a point's capture in the cache; files are read once for each point of a search."""
+        point_key = key(point)
+        if point_key not in self._cache_names:
+            options = {**self._options(point), "prices": self._prices}
+            self._cache_names[point_key] = name_of_capture(self._words(point), options)
+        return self._cache_names[point_key]
 
     def _words(self, point: Point) -> list[str]:
         return fill_placeholders(self._job.command, point, self._job.words)
