@@ -17,8 +17,9 @@ from presim.planner.lines.line_order import line_order, lines_of, notes_on_lines
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.kept_bounds import KeptBounds
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.strategy.plan_bounds import Bounds
-from presim.planner.strategy.prune import LOSSY, NoPruning, RulePruner, invalid_rules, rules_of
+from presim.planner.strategy.prune import LOSSY, RulePruner, invalid_rules, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.strategy.search_loop import (
     EvaluationRounds,

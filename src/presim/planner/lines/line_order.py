@@ -13,7 +13,7 @@ from pathlib import Path
 from presim.planner.knobs import CLUSTER, field_of, fields
 from presim.planner.lines.captured_points import CapturedPoints
 from presim.planner.search_request import SearchRequest
-from presim.planner.strategy.prune import NoPruning
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.trials.trial import Point, Trial, Value, format_value, key
 from presim.planner.trials.trial_messages import Lines
 from presim.system.files.scratch import temporary_folder
