@@ -266,10 +266,12 @@ def _check_precision(arguments: Arguments, precision: str) -> None:
     has_fp4 = [arguments.has(name) for name in ("--fp4-format", "--fp4-recipe")]
     if recipe is not None and recipe not in _RECIPES:
         raise InputError(f"--fp8-recipe {recipe} is not read; presim has {', '.join(_RECIPES)}")
-    asked = "nvfp4" if any(has_fp4) else _RECIPES[recipe or "delayed"] if recipe or has_format else precision
+    requested = "nvfp4" if any(has_fp4) else _RECIPES[recipe or "delayed"] if recipe or has_format else precision
     is_some_fp8 = recipe is None and has_format and "fp8" in precision  # a format alone says no recipe
-    if asked != precision and not is_some_fp8:
-        raise InputError(f"--framework-args asks for {asked}, and the plan for {precision}; use --precision {asked}")
+    if requested != precision and not is_some_fp8:
+        raise InputError(
+            f"--framework-args asks for {requested}, and the plan for {precision}; use --precision {requested}"
+        )
 
 
 def _recomputation(arguments: Arguments) -> list[str]:

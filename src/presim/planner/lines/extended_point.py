@@ -46,10 +46,10 @@ class PointExtender:
             (other, self.points.find(other, knob, list(self._knobs))) for other in lower_points(point, knob, values)
         ]
         jobs = [(int(other[knob]), Job.load(folder)) for other, folder in lower if folder is not None]
-        whole = [(value, job) for value, job in jobs if _is_whole(job)]
-        if len(whole) < 2:
+        complete_jobs = [(value, job) for value, job in jobs if _is_whole(job)]
+        if len(complete_jobs) < 2:
             return None
-        (smaller_value, smaller), (larger_value, larger) = whole[-2:]
+        (smaller_value, smaller), (larger_value, larger) = complete_jobs[-2:]
         return CapturedPair(smaller, larger, smaller_value, larger_value)
 
     def _job(
