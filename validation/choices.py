@@ -123,12 +123,15 @@ def middle(runs: Sequence[Run]) -> Run:
 
 def page(found: Sequence[Group], predictions: Path, files: Sequence[str]) -> str:
     """The page of results."""
-    larger = [group for group in found if len(group.runs) > 2]
+    larger = {number: [group for group in found if len(group.runs) >= number] for number in (3, 5)}
     by_source = collections.defaultdict(list)
     for group in found:
         by_source[group.source].append(group)
     rows = [line(source, some) for source, some in sorted(by_source.items())]
-    rows += [line("all", found), *([line("all with 3 plans or more", larger)] if larger else [])]
+    rows += [
+        line("all", found),
+        *(line(f"all with {number} plans or more", some) for number, some in larger.items() if some),
+    ]
     regret = statistics.median(group.regret for group in found)
     most = max(by_source.items(), key=lambda item: len(item[1]))
     held = "holds" if regret <= GOAL else "does not hold"

@@ -47,6 +47,7 @@ MAY_IMPORT = {
         "presim.hardware",
         "presim.capture.setup",
         "presim.composition.launch_files",
+        "presim.composition.launch_scripts.megatron_plan",  # names of Megatron-LM's options
     },
     # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
     "composition.launch_files": {

@@ -50,7 +50,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
     ),
     "Goal": "--slo --slo-percentile --objective --spare --max-days",
     "Search": (
-        "--search --vary --confirm --space --sampler --trials --prune --gap --jobs --ray --study --framework-plans"
+        "--search --vary --confirm --capture-each --space --sampler --trials --prune --gap --jobs --ray --study "
+        "--framework-plans"
     ),
     "Capture": "--save --steps --check --check-time --limit --profile-missing --live --sanitize -m --step --missing",
     "Training": (

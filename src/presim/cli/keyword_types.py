@@ -56,7 +56,7 @@ class ComposeKeywords(TypedDict, total=False):
     clip: bool | None
     dtype: Literal["bfloat16", "float16", "float32"] | None
     framework: Literal["auto", "eager", "megatron", "torchtitan", "hf", "deepspeed"] | None
-    precision: Literal["bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"] | None
+    precision: Literal["bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4", "mxfp4"] | None
     framework_args: Word | None
     from_: Word | None
     like: File | None

@@ -143,7 +143,7 @@ SWITCHES = (  # option, field, help
     ("--clip", "clip", "Clip gradients by norm."),
 )
 DTYPES = click.Choice(("bfloat16", "float16", "float32"))
-PRECISIONS = click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"))
+PRECISIONS = click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4", "mxfp4"))
 
 
 def value_options(function: Any) -> Any:

@@ -110,6 +110,11 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
     help="Capture the K best plans and re-rank them.",
 )
 @click.option(
+    "--capture-each",
+    is_flag=True,
+    help="Capture a COMMAND at each point, also where points follow from captures of others.",
+)
+@click.option(
     "--framework",
     type=click.Choice(("auto", "megatron", "torchtitan", "hf", "accelerate", "deepspeed")),
     default="auto",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from presim.errors import InputError
@@ -11,7 +12,7 @@ from presim.planner.search_options import SearchOptions, request_of
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
 from presim.planner.spaces.space_request import request_with_space
-from presim.planner.trials.point_evaluator import placeholders
+from presim.planner.trials.placeholders import placeholders
 from presim.planner.trials.trial import Value
 
 
@@ -23,11 +24,6 @@ def request_for_command(
     Raises:
         InputError: a placeholder has no values, or a varied knob has no placeholder.
     """
-    if settings.confirm:
-        raise InputError(
-            "--confirm captures the best composed plans, and composing needs a model: name it, e.g. "
-            "`presim search llama-8b/ --space megatron --confirm 5 -- COMMAND`, or leave out --confirm"
-        )
     varied = parse_knobs(settings.vary, any_name=True)
     if settings.space:
         return request_with_space(command, settings, options, varied, facts or {})
@@ -42,4 +38,5 @@ def request_for_command(
             f"{unused[0]} is varied, but the command has no {{{unused[0]}}}: put the placeholder where the value goes, "
             f"e.g. --{unused[0]} {{{unused[0]}}}"
         )
-    return request_of(" ".join(command), settings, options, Space(varied, {}), command=list(command))
+    request = request_of(" ".join(command), settings, options, Space(varied, {}), command=list(command))
+    return dataclasses.replace(request, confirm=settings.confirm, confirm_command=list(command))

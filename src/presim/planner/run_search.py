@@ -13,11 +13,13 @@ from presim.composition.frameworks.framework_choice import framework_needed
 from presim.composition.plan import Plan
 from presim.planner.answer.why import importance, infeasible_reasons, loses_on
 from presim.planner.knobs import plan_of
+from presim.planner.lines.line_order import line_order, lines_of, notes_on_lines
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.kept_bounds import KeptBounds
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.strategy.plan_bounds import Bounds
-from presim.planner.strategy.prune import LOSSY, NoPruning, RulePruner, invalid_rules, rules_of
+from presim.planner.strategy.prune import LOSSY, RulePruner, invalid_rules, rules_of
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.strategy.search_loop import (
     EvaluationRounds,
@@ -57,15 +59,18 @@ def run(request: SearchRequest, progress: Progress = lambda text: None) -> Answe
     )
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_study(request)) if request.study else NoStore()
-        workers = _workers(request, job)
+        lines = lines_of(request, stack)
+        workers = _workers(request, msgspec.structs.replace(job, lines=lines))
         evaluation = EvaluationRounds(request, workers, store, progress)
         with caught() as stop, workers:
             search = evaluate_all_points if request.strategy == "exhaustive" else evaluate_sampled_points
-            trials = search(request, evaluation, pruner(request, job))
+            trials = search(request, evaluation, pruner(request, job) if lines is None else line_order(lines))
         if stop.is_partial:
             stop.unless(evaluation.trials)
             trials = interrupted_trials(request, evaluation)
         ledger = answer(request, trials)
+        if lines is not None:
+            ledger = msgspec.structs.replace(ledger, notes=[*ledger.notes, *notes_on_lines(lines, trials)])
         if request.trainer is not None and not stop.is_partial:
             from presim.planner.frameworks.framework_prices import with_framework
 

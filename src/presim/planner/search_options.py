@@ -41,6 +41,7 @@ class SearchOptions:
     dtype: str = "bfloat16"
     space: str | None = None  # space file for a command, by name or path: knobs and constraints of a framework
     confirm: int = 0  # number of best plans to capture
+    capture_each: bool = False  # capture a command at each point, also where points follow from captures of others
     # Framework for these captures; auto: the first that can express a plan. Without them, the framework whose captures
     # price the best plans, unless it is auto.
     framework: str = "auto"
@@ -87,6 +88,7 @@ def request_of(
         study=settings.study,
         prune=settings.prune,
         gap_percent=settings.gap_percent,
+        extends=not settings.capture_each,
     )
 
 

@@ -44,3 +44,4 @@ class SearchRequest:
     trainer: Trainer | None = None  # a framework whose captures price the best plans; None: composed figures stand
     framework_plans: int = 0  # number of these plans
     confirm_command: Sequence[str] = ()  # command to capture instead, with knobs as placeholders
+    extends: bool = True  # whether points of a command may follow from captures of others

@@ -120,6 +120,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return next(trial for trial in self.trials if trial.number == number)
 
     @property
+    def uncaptured_name(self) -> str:
+        """How plans that were not captured were answered: composed, or extended from captures of a command."""
+        sources = {trial.figures.source for trial in self.trials if trial.figures is not None}
+        return "extended" if "extended" in sources else "composed"
+
+    @property
     def best_point(self) -> Point | None:
         """The knobs of the best plan; None if no plan is feasible."""
         return self.trial(self.best[0]).point if self.best else None

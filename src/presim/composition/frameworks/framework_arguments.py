@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from presim.composition.frameworks.adapter_arguments import check_adapters, split_adapters
 from presim.composition.launch_files.launch_job import Files
+from presim.composition.launch_scripts.megatron_plan import option_fields
 from presim.errors import InputError
 from presim.system.files import (
     FormatError,
@@ -22,6 +24,7 @@ from presim.system.files import (
 )
 
 _CONFIG = "ds_config.json"
+_FIELD = re.compile(r"[A-Za-z_][\w.]*=")  # of Bridge's configuration, with a value
 # What a plan sets: what is composed from a capture would not know of another value.
 _TORCHTITAN_PLAN = (
     *("--training.local_batch_size", "--training.global_batch_size", "--training.seq_len", "--training.steps"),
@@ -61,27 +64,34 @@ def torchtitan_files(files: Files, arguments: Sequence[str]) -> Files:
     return dataclasses.replace(files, command=[*files.command, *arguments])
 
 
-def megatron_fields(arguments: Sequence[str], plan_names: Collection[str]) -> tuple[str, ...]:
+def megatron_fields(arguments: Sequence[str], plan_names: Collection[str], precision: str) -> tuple[str, ...]:
     """Fields of Megatron-Bridge's configuration as ``model.name=value``, those of YAML files among the arguments too.
 
-    What a file says of ``plan_names`` gives way to the plan.
+    Options of Megatron-LM, as ``--tp-comm-overlap``, become the fields that mean the same. What a file says of
+    ``plan_names`` gives way to the plan.
 
     Raises:
         InputError: these are no fields, or follow from the plan.
     """
     fields: list[str] = []
+    options: list[str] = []  # of Megatron-LM, with their values
     for argument in arguments:
-        if not argument.startswith("-") and "=" in argument:
+        if argument.startswith("--"):
+            options.append(argument)
+        elif _FIELD.match(argument):
             _check_beside_plan([argument.partition("=")[0]], plan_names)
             fields.append(argument)
         elif names_file(argument):
             fields += (field for field in _yaml_fields(Path(argument)) if field.partition("=")[0] not in plan_names)
+        elif options:
+            options.append(argument)
         else:
             raise InputError(
                 "--framework-args takes fields of Megatron-Bridge's configuration, as "
-                f"model.recompute_granularity=selective, or a YAML file of them; got {argument!r}"
+                "model.recompute_granularity=selective, a YAML file of them, or options of Megatron-LM, as "
+                f"--tp-comm-overlap; got {argument!r}"
             )
-    return tuple(fields)
+    return (*option_fields(options, precision), *fields)
 
 
 def _yaml_fields(path: Path) -> Iterator[str]:

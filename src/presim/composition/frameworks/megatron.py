@@ -101,7 +101,12 @@ def plan_run(
             knows.
     """
     versions = installed_versions()
-    overrides = megatron_fields(overrides, _OF_PLAN)
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"--precision {precision}: Megatron-Bridge {versions['megatron-bridge']} has no such recipe for "
+            f"training, and Transformer Engine no such products; it has {', '.join(PRECISIONS)}"
+        )
+    overrides = megatron_fields(overrides, _OF_PLAN, precision)
     _check(plan, named_fields, world_size)
     config = config_file(model)
     if config is None:

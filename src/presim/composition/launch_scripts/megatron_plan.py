@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from presim.composition.launch_scripts.megatron_arguments import Arguments
@@ -208,6 +209,69 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
         settings += ["model.cuda_graph_impl=none", "model.cuda_graph_scope=[]"]  # as without Bridge's recipe
     arguments.taken |= {"--tp-comm-overlap", "--sequence-parallel"}
     return [*settings, *_recomputation(arguments)]
+
+
+_OF_PLAN = (  # that follow from the options of a plan
+    *(*_DEGREES, *_GROWING, "--cp-comm-type"),
+    *("--num-layers*", "--num-virtual-stages*", "--seq-length", "--use-distributed-optimizer", "--sequence-parallel"),
+)
+_OVERLAPS = {"--overlap-grad-reduce": "overlap_grad_reduce", "--overlap-param-gather": "overlap_param_gather"}
+
+
+def option_fields(words: Sequence[str], precision: str) -> list[str]:
+    """Single options of Megatron-LM beside a plan, as fields of Megatron-Bridge's configuration; no default is set.
+
+    ``words``: options with their values, as ``--recompute-granularity selective``. ``precision``: of the plan.
+
+    Raises:
+        InputError: an option follows from the plan, contradicts the precision, or is not read.
+    """
+    arguments = Arguments(words)
+    for name in arguments.values:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_PLAN):
+            raise InputError(
+                f"--framework-args has {name}, which follows from the plan; use the plan's own options, as --tp and "
+                "--mbs"
+            )
+        if name in _REFUSED:
+            raise InputError(f"--framework-args has {name}: presim does not read {_REFUSED[name]}; leave it out")
+    settings = [f"model.{_field(name)}={arguments.text(name)}" for name in _MODEL_VALUES if arguments.has(name)]
+    settings += [f"model.{_field(name)}={arguments.text(name)}" for name in _DROPOUTS if arguments.has(name)]
+    switches = {name: _NOT_MODEL.get(name, f"model.{_field(name)}") for name in _MODEL_SWITCHES}
+    switches |= {name: f"model.{_field(name)}" for name in ("--tp-comm-overlap", "--cross-entropy-loss-fusion")}
+    settings += [f"{field}=true" for name, field in switches.items() if arguments.has(name)]
+    for name, field in _RENAMED.items():
+        if arguments.has(name):
+            settings.append(f"{field}={arguments.text(name) if arguments.values[name] else 'true'}")
+    settings += [f"model.{field}=false" for name, field in _WITHOUT_FUSION.items() if arguments.has(name)]
+    groups = ("ddp", "comm_overlap")
+    settings += [
+        f"{group}.{field}=true" for name, field in _OVERLAPS.items() if arguments.has(name) for group in groups
+    ]
+    if arguments.has("--grad-reduce-in-bf16"):
+        settings += [f"{group}.grad_reduce_in_fp32=false" for group in ("ddp", "mixed_precision")]
+    _check_precision(arguments, precision)
+    settings += _recomputation(arguments)
+    if unread_names := unread(arguments):
+        raise InputError(
+            f"--framework-args has {unread_names[0]}, an option of Megatron-LM that presim does not read; set "
+            "Megatron-Bridge's own field, as model.recompute_granularity=selective"
+        )
+    return settings
+
+
+def _check_precision(arguments: Arguments, precision: str) -> None:
+    """Raise if options of FP8 ask for another precision than the plan's."""
+    recipe, has_format = arguments.text("--fp8-recipe"), arguments.has("--fp8-format")
+    has_fp4 = [arguments.has(name) for name in ("--fp4-format", "--fp4-recipe")]
+    if recipe is not None and recipe not in _RECIPES:
+        raise InputError(f"--fp8-recipe {recipe} is not read; presim has {', '.join(_RECIPES)}")
+    requested = "nvfp4" if any(has_fp4) else _RECIPES[recipe or "delayed"] if recipe or has_format else precision
+    is_some_fp8 = recipe is None and has_format and "fp8" in precision  # a format alone says no recipe
+    if requested != precision and not is_some_fp8:
+        raise InputError(
+            f"--framework-args asks for {requested}, and the plan for {precision}; use --precision {requested}"
+        )
 
 
 def _recomputation(arguments: Arguments) -> list[str]:

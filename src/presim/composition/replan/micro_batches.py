@@ -72,18 +72,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     Raises:
         InputError: steps do not repeat a cycle of micro-batches, or not with that number.
     """
-    ranks = [_Rank.of(trace) for trace in traces]
-    for step in sorted({step for rank in ranks for step in rank.cycles}):
-        repeating = [rank for rank in ranks if step in rank.cycles]
-        reference = min((rank.cycles[step] for rank in repeating), key=lambda cycle: cycle.step_micro_batches)
-        for rank in repeating:
-            rank.prepare(step, reference)
-    first_step = _first_like_the_last(ranks, _first_repeating_step(ranks))
-    captured = {cycle.step_micro_batches for rank in ranks for step, cycle in rank.cycles.items() if step >= first_step}
-    if len(captured) > 1:
-        numbers = " and ".join(map(str, sorted(captured)))
-        raise InputError(f"the steps of this job have {numbers} micro-batches; capture it with the same number in each")
-    (num_captured,) = captured
+    ranks, first_step, num_captured = _repeating_ranks(traces)
     if micro_batches == num_captured:
         return list(traces), []
     check_memory(traces, micro_batches / num_captured)
@@ -99,6 +88,32 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     if not all(extension.has_equal_micro_batches for extension in extensions):
         sentences.append("Micro-batches of a step differ in size, so the extended step's samples are not known.")
     return [_extended(rank, extension) for rank, extension in zip(ranks, extensions)], sentences
+
+
+def captured_micro_batches(traces: Sequence[Trace]) -> int:
+    """The number of micro-batches in each step of a captured job.
+
+    Raises:
+        InputError: its steps repeat no cycle of micro-batches.
+    """
+    return _repeating_ranks(traces)[2]
+
+
+def _repeating_ranks(traces: Sequence[Trace]) -> tuple[list[_Rank], int, int]:
+    """The ranks with their cycles, the first step from which on all repeat, and the micro-batches of such steps."""
+    ranks = [_Rank.of(trace) for trace in traces]
+    for step in sorted({step for rank in ranks for step in rank.cycles}):
+        repeating = [rank for rank in ranks if step in rank.cycles]
+        reference = min((rank.cycles[step] for rank in repeating), key=lambda cycle: cycle.step_micro_batches)
+        for rank in repeating:
+            rank.prepare(step, reference)
+    first_step = _first_like_the_last(ranks, _first_repeating_step(ranks))
+    captured = {cycle.step_micro_batches for rank in ranks for step, cycle in rank.cycles.items() if step >= first_step}
+    if len(captured) > 1:
+        numbers = " and ".join(map(str, sorted(captured)))
+        raise InputError(f"the steps of this job have {numbers} micro-batches; capture it with the same number in each")
+    (num_captured,) = captured
+    return ranks, first_step, num_captured
 
 
 def _first_repeating_step(ranks: Sequence[_Rank]) -> int:

@@ -11,7 +11,8 @@ from presim.errors import InputError
 from presim.planner.knobs import CLUSTER, plan_of
 from presim.planner.search_request import SearchRequest
 from presim.planner.study import Answer
-from presim.planner.trials.point_evaluator import fill_placeholders, plan
+from presim.planner.trials.placeholders import fill_placeholders
+from presim.planner.trials.point_evaluator import plan
 from presim.planner.trials.trial import Point, Value, format_value
 from presim.system.files import check_folder, make_folder, write_file
 

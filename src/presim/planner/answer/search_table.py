@@ -100,7 +100,7 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         table.add_column("plan", overflow="fold")
     for column in columns:
         table.add_column(column, justify="right" if column != "limit" else "left", no_wrap=True)
-    if answer.from_framework is not None:
+    if shows_sources := answer.from_framework is not None or answer.uncaptured_name == "extended":
         table.add_column("from", no_wrap=True)
     extra = _extra(answer, work)
     for name in extra:
@@ -118,14 +118,19 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         )
         shown_cells = dict(zip(_COLUMNS, _cells(trial.figures)))
         cells += [shown_cells[column] for column in columns]
-        if answer.from_framework is not None:
-            source = trial.figures.source
-            cells.append(answer.from_framework.framework if source == "framework" else source)
+        if shows_sources:
+            cells.append(_source(answer, trial.figures))
         for name in extra:
             value = OBJECTIVES[name].of(trial.figures, work)
             cells.append("-" if value is None else OBJECTIVES[name].format(value))
         table.add_row(*cells, style="bold" if rank == 1 else "")
     return table
+
+
+def _source(answer: Answer, figures: Figures) -> str:
+    """What answered for a plan."""
+    is_framework = figures.source == "framework" and answer.from_framework is not None
+    return answer.from_framework.framework if is_framework and answer.from_framework else figures.source
 
 
 def _varying(answer: Answer) -> list[str]:
@@ -189,10 +194,10 @@ def _why(answer: Answer) -> list[str]:
 
 
 def _captures_table(answer: Answer) -> Table:
-    """Table of composed and captured step times, in captured order."""
+    """Table of composed (or extended) and captured step times, in captured order."""
     assert answer.confirmation is not None
     table = Table(box=None, padding=(0, 1), header_style="dim", title="Captured", title_justify="left")
-    for name in ("", "was", "plan", "on", "composed", "captured", "difference"):
+    for name in ("", "was", "plan", "on", answer.uncaptured_name, "captured", "difference"):
         table.add_column(name, justify="left" if name in ("plan", "on") else "right")
     capture_by_number = {capture.number: capture for capture in answer.confirmation.trials}
     before = [capture.number for capture in answer.confirmation.trials]

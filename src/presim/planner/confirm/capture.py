@@ -12,7 +12,8 @@ from presim.planner.knobs import CLUSTER, short
 from presim.planner.search_request import SearchRequest
 from presim.planner.trials import trial_process
 from presim.planner.trials.capture_keys import MADE
-from presim.planner.trials.point_evaluator import fill_placeholders, placeholders, plan
+from presim.planner.trials.placeholders import fill_placeholders, placeholders
+from presim.planner.trials.point_evaluator import plan
 from presim.planner.trials.trial import Point, Trial, Value
 from presim.planner.trials.trial_messages import Reply, Subject
 from presim.system.files import make_folder
@@ -36,6 +37,8 @@ def check_command(command: Sequence[str], point: Point) -> None:
 
 def capture(request: SearchRequest, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """The framework that captured the plan, and the reply."""
+    if request.command and trial.figures is not None and trial.figures.source == "captured":
+        return "command", Reply(fate="priced", figures=trial.figures)
     if request.confirm_command:
         words = fill_placeholders(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())

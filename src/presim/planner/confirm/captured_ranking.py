@@ -108,7 +108,7 @@ def _notes(answer: Answer, confirmation: CapturedRanking) -> list[str]:
     after = confirmation.order
     notes = []
     if not after:
-        return ["No plan could be captured: the ranking is by composed plans."]
+        return [f"No plan could be captured: the ranking is by {answer.uncaptured_name} plans."]
     if before == after:
         notes.append(f"The {len(after)} best plans keep their order when captured.")
     else:
@@ -118,12 +118,13 @@ def _notes(answer: Answer, confirmation: CapturedRanking) -> list[str]:
             if _moved(number, before, after)
         )
         notes.append(f"Captures change the order: {moves}.")
+    method = "Extending" if answer.uncaptured_name == "extended" else "Composing"
     if confirmation.regret is None:
         notes.append(
-            "Composing alone would have chosen a plan that could not be captured or does not fit when captured."
+            f"{method} alone would have chosen a plan that could not be captured or does not fit when captured."
         )
     else:
-        notes.append(f"Composing alone would have lost {confirmation.regret:.1%} of {_label(answer.objectives[0])}.")
+        notes.append(f"{method} alone would have lost {confirmation.regret:.1%} of {_label(answer.objectives[0])}.")
     if failed := [capture for capture in confirmation.trials if capture.number not in after]:
         notes.append(
             f"{len(failed)} could not be captured and are ranked last; the first: {failed[0].words or 'does not fit'}"

@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.planner.space import Space
 from presim.planner.spaces.expression import Expression
 from presim.planner.spaces.file import Knob, SpaceFile
-from presim.planner.trials.point_evaluator import placeholders
+from presim.planner.trials.placeholders import placeholders
 from presim.planner.trials.trial import Value, format_value
 
 WHOLE = "{space}"  # placeholder for the words of all knobs

@@ -19,7 +19,7 @@ from presim.planner.spaces import rules
 from presim.planner.spaces.constraint_facts import facts_of, launch_shape
 from presim.planner.spaces.file import read_space
 from presim.planner.spaces.plan_fields import as_plans
-from presim.planner.trials.point_evaluator import placeholders
+from presim.planner.trials.placeholders import placeholders
 from presim.planner.trials.trial import Value
 
 
@@ -86,5 +86,10 @@ def request_with_space(
     checked, notes = rules.checkable_rules(space, [*point_space.varied, *point_space.fixed], known_facts)
     request = request_of(" ".join(command), settings, options, point_space, command=placed)
     return dataclasses.replace(
-        request, words=rules.words_of(space, placed, point_space.varied), rules=checked, notes=notes
+        request,
+        words=rules.words_of(space, placed, point_space.varied),
+        rules=checked,
+        notes=notes,
+        confirm=settings.confirm,
+        confirm_command=placed,
     )

@@ -66,25 +66,6 @@ def invalid_rules(changes: Changes) -> tuple[str, ...]:
     return ("more_micro_batches",) if changes.operators else ()
 
 
-class NoPruning:
-    """Prunes nothing."""
-
-    def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
-        """The given order."""
-        return list(points)
-
-    def record(self, trial: Trial) -> None:
-        """Does nothing."""
-
-    def waits_for(self, point: Point) -> list[Point]:
-        """For none."""
-        return []
-
-    def pruned(self, number: int, point: Point) -> Trial | None:
-        """Every point is evaluated."""
-        return None
-
-
 @dataclasses.dataclass
 class RulePruner:
     """Applies rules to points, based on trials priced before."""

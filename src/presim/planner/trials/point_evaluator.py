@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from presim.errors import CaptureError, InputError, PresimError
+from presim.errors import InputError, PresimError
 from presim.planner.knobs import CLUSTER, plan_of, to_plan_fields
-from presim.planner.trials.trial import Figures, Point, Value, format_value
+from presim.planner.trials.command_evaluator import CommandEvaluator
+from presim.planner.trials.evaluated_figures import figures, reply_of, short_text
+from presim.planner.trials.trial import Figures, Point, Value
 from presim.planner.trials.trial_messages import Reply, Subject, Trainer
 from presim.system.files import decode_messagepack
 from presim.units import gib
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
     from presim.composition.plan import Plan
     from presim.cost.chain import Chain
     from presim.cost.price import PricedTrace
-    from presim.evaluation.evaluate_traces import Evaluation
     from presim.evaluation.options import EvaluationOptions
     from presim.evaluation.what_if import Changes
     from presim.hardware.cluster import Cluster
     from presim.planner.trials.reply_cache import ReplyCache
     from presim.trace.schema import Trace
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _SIMULATED = (  # options that affect the simulation or prices
     "host_factor",
     "host_time",
@@ -43,7 +42,6 @@ _SIMULATED = (  # options that affect the simulation or prices
 )
 _PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
 _MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all of them to compose it twice
-_WORDS = 400  # longest failure text, in characters
 
 
 class PlanEvaluator:
@@ -61,15 +59,15 @@ class PlanEvaluator:
             if self._job.trainer is not None:
                 return self._reply_of_framework(self._job.trainer, point)
             return (
-                self._reply_of_command(point)
+                self._command.reply(point)
                 if self._job.command
                 else self._reply_to_plan(to_plan_fields(point, self._job.plan_fields))
             )
         except InputError as error:
             is_captured = bool(self._job.command) or self._job.trainer is not None
-            return Reply(fate="failed" if is_captured else "illegal", words=_short(error))
+            return Reply(fate="failed" if is_captured else "illegal", words=short_text(error))
         except PresimError as error:
-            return Reply(fate="failed", words=_short(error))
+            return Reply(fate="failed", words=short_text(error))
 
     def cluster(self, point: Mapping[str, Value]) -> Cluster:
         """The cluster of a point, with the bandwidths of the what-if changes."""
@@ -90,6 +88,10 @@ class PlanEvaluator:
 
         changes = what_if_changes(evaluation_options(self._job.options, {}))
         return dataclasses.replace(changes, is_for_many_jobs=True)
+
+    @functools.cached_property
+    def _command(self) -> CommandEvaluator:
+        return CommandEvaluator(self._job, self.state_of_prices())
 
     def graph(self) -> OperatorGraph:
         """The model."""
@@ -195,35 +197,7 @@ class PlanEvaluator:
             precision=trainer.precision,
             overrides=trainer.overrides,
         )
-        return _reply(evaluation, "framework")
-
-    def _reply_of_command(self, point: Point) -> Reply:
-        """The reply of the command, or the cached reply of an identical capture."""
-        from presim.planner.trials.capture_keys import name_of_capture
-        from presim.planner.trials.reply_cache import ReplyCache
-
-        cluster_options = {name: value for name, value in point.items() if name in CLUSTER}
-        options, words = (
-            {**self._job.options, **cluster_options},
-            fill_placeholders(self._job.command, point, self._job.words),
-        )
-        cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
-        prices = self.state_of_prices()
-        name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
-        if cache is not None and name is not None and (cached := cache.find(name)) is not None:
-            return cached
-        reply = self._run(words, options)
-        if cache is not None and name is not None and reply.fate == "priced":  # failed captures are tried again
-            cache.add(name, reply)
-        return reply
-
-    def _run(self, words: Sequence[str], options: Mapping[str, Any]) -> Reply:
-        from subprocess import DEVNULL
-
-        from presim.evaluation.options import RunOptions
-        from presim.verbs.run import run_and_evaluate
-
-        return _reply(run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL), "captured")
+        return reply_of(evaluation, "framework")
 
 
 def evaluation_options(options: Mapping[str, Any], point: Mapping[str, Value]) -> EvaluationOptions:
@@ -235,16 +209,6 @@ def evaluation_options(options: Mapping[str, Any], point: Mapping[str, Value]) -
     return EvaluationOptions(**{name: value for name, value in {**options, **cluster}.items() if name in names})
 
 
-def _reply(evaluation: Evaluation, source: Literal["captured", "framework"]) -> Reply:
-    """The figures of what was captured, or why it has none."""
-    result = evaluation.result
-    if result.exit == "out_of_memory" and result.step_time_s is None:
-        return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
-    if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
-        return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
-    return Reply(fate="priced", figures=figures(evaluation, source))
-
-
 def plan(point: Mapping[str, Value]) -> Plan:
     """The plan of a point.
 
@@ -254,81 +218,6 @@ def plan(point: Mapping[str, Value]) -> Plan:
     from presim.composition.plan import read_plan
 
     return read_plan(None, plan_of(point))
-
-
-def placeholders(command: Sequence[str]) -> list[str]:
-    """Placeholder names in braces, in order, without duplicates.
-
-    >>> placeholders(["train.py", "--tp", "{tp}", "--batch={mbs}", "{tp}"])
-    ['tp', 'mbs']
-    """
-    return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
-
-
-def fill_placeholders(
-    command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
-) -> list[str]:
-    """The command with values for its placeholders; other braces stay as they are.
-
-    >>> fill_placeholders(["--tp={tp}", '{"a": 1}'], {"tp": 4})
-    ['--tp=4', '{"a": 1}']
-
-    ``words`` maps a placeholder that is a whole word to several words, or none.
-
-    >>> fill_placeholders(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
-    ['a.py', '--sequence-parallel']
-    """
-
-    def value(match: re.Match[str]) -> str:
-        return format_value(point[match[1]]) if match[1] in point else match[0]
-
-    filled_words: list[str] = []
-    for word in command:
-        name = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
-        several = (words or {}).get(name, {}).get(format_value(point[name])) if name in point else None
-        filled_words += [_PLACEHOLDER.sub(value, word)] if several is None else several
-    return filled_words
-
-
-def figures(evaluation: Evaluation, source: Any) -> Figures:
-    """Extract the figures that a search compares.
-
-    Raises:
-        CaptureError: no step was timed.
-    """
-    result = evaluation.result
-    time, memory, job = result.time, result.memory, result.job
-    if result.step_time_s is None:
-        raise CaptureError("no step was timed")
-    rate = result.throughput.tokens_per_s
-    kinds = evaluation.cluster.gpus_by_kind()
-    return Figures(
-        gpu=job.gpu,
-        gpus=job.world_size,
-        gpus_by_kind=kinds if len(kinds) > 1 else {},
-        step_time_s=result.step_time_s,
-        low_s=result.step_time_low_s or result.step_time_s,
-        high_s=result.step_time_high_s or result.step_time_s,
-        tokens_per_step=rate * result.step_time_s if rate else None,
-        mfu=result.mfu,
-        fits=memory.fits,
-        memory_bytes=memory.device_total_bytes - memory.headroom_bytes - (memory.requested_bytes or 0),
-        headroom_bytes=memory.headroom_bytes,
-        compute_s=time.compute_s,
-        communication_s=time.communication_s,
-        exposed_communication_s=time.exposed_communication_s,
-        host_bound_s=time.host_bound_s,
-        idle_s=time.idle_s,
-        joules=result.energy.joules if result.energy is not None else None,
-        limits=[limit.name for limit in result.limits[:3]],
-        by_category={category.name: category.bytes for category in memory.by_category},
-        source=source,
-    )
-
-
-def _short(error: object) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= _WORDS else f"{text[: _WORDS - 2]} …"
 
 
 def single_threaded_environment() -> None:

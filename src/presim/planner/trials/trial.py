@@ -38,7 +38,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     joules: Real | None = None  # estimated energy of one GPU per step
     limits: list[str] = []  # limiting factors, largest first
     by_category: dict[str, Integer] = {}  # bytes at the peak
-    source: Literal["composed", "captured", "framework"] = "composed"  # framework: extended from its captures
+    # framework: extended from its captures; extended: from captures of other points of a command
+    source: Literal["composed", "captured", "framework", "extended"] = "composed"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from presim.planner.knobs import Field
-from presim.planner.trials.trial import Fate, Figures
+from presim.planner.trials.trial import Fate, Figures, Value
 
 
 class Trainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +17,13 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
     framework: str  # as `presim compose --framework` names it
     precision: str = "bf16"
     overrides: list[str] = []  # the framework's own options
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """Knobs of a command along which points may follow from others (`presim.planner.lines`)."""
+
+    folder: str  # for the jobs of points, while the search runs
+    knobs: dict[str, list[Value]]  # with their values, ascending
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}  # fields of `RunOptions`; a point's own values win
     prune: list[str] = []  # rules that the evaluator applies
     trainer: Trainer | None = None  # whose captures answer for plans, instead of composing the graph
+    lines: Lines | None = None  # of points of the command; None: each is captured
 
     @property
     def captures(self) -> bool:

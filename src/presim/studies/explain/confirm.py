@@ -14,7 +14,7 @@ from presim.planner.confirm.capture import capture, check_command
 from presim.planner.knobs import field_of, fields, short
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
-from presim.planner.trials.point_evaluator import placeholders
+from presim.planner.trials.placeholders import placeholders
 from presim.planner.trials.trial import Figures, Point, Trial, Value, format_value
 from presim.planner.trials.trial_messages import Reply
 from presim.result.explanation import CapturedCandidate, CapturedCandidates, Gain

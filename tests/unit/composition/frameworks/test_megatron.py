@@ -86,9 +86,14 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"tensor": 3}, "64 GPUs are no multiple of tp x cp x pp = 3"),
     ({"global_batch": 100}, "a global batch of 100 is no multiple of 64 data-parallel ranks"),
     ({"pipeline": 4, "virtual": 2, "global_batch": 16 * 6}, "takes multiples of 4 micro-batches, and the step has 6"),
-    ({"overrides": ("--tp-comm-overlap",)}, "--framework-args takes fields of Megatron-Bridge's configuration"),
+    ({"overrides": ("--nonsense",)}, "--framework-args has --nonsense, an option of Megatron-LM that presim does not"),
+    ({"overrides": ("--fp8-recipe", "delayed")}, "asks for fp8-delayed, and the plan for bf16"),
+    ({"precision": "mxfp4"}, "--precision mxfp4: Megatron-Bridge 0.3.1 has no such recipe for training"),
     ({"overrides": ("model.seq_length=9",)}, "--framework-args sets model.seq_length, which follows from the plan"),
-    ({"overrides": ("/no/such.yaml",)}, "or a YAML file of them; got '/no/such.yaml'"),
+    (
+        {"overrides": ("/no/such.yaml",)},
+        "a YAML file of them, or options of Megatron-LM, as --tp-comm-overlap; got '/no/such",
+    ),
 ]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from presim.errors import InputError
-from presim.planner.confirm.capture import check_command
+from presim.planner.confirm.capture import capture, check_command
 from presim.planner.confirm.captured_ranking import confirm
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.run_search import answer
@@ -108,3 +109,22 @@ def test_a_placeholder_must_be_a_knob() -> None:
         InputError, match=r"the command has \{pp\}, which is not a knob of the plans; use one of seq, sequence, t"
     ):
         check_command(["train.py", "{pp}"], {"tensor": 2, "sequence": 64})
+
+
+def test_points_of_a_command_that_were_captured_are_not_captured_again(tmp_path: Path) -> None:
+    request = SearchRequest(
+        subject="train.py",
+        space=Space({"accum": (8, 16, 32)}, {}),
+        objectives=[OBJECTIVES["step_time"]],
+        command=["train.py", "{accum}"],
+        confirm_command=["train.py", "{accum}"],
+        confirm=1,
+    )
+    captured = msgspec.structs.replace(figures(1.0), source="captured")
+    trial = Trial(number=0, point={"accum": 8}, fate="priced", figures=captured)
+    assert capture(request, trial, tmp_path) == ("command", Reply(fate="priced", figures=captured))
+    extended = msgspec.structs.replace(figures(2.0), source="extended")
+    trials = [trial, Trial(number=1, point={"accum": 32}, fate="priced", figures=extended)]
+    found = confirm(request, answer(request, trials))
+    assert found.uncaptured_name == "extended"
+    assert "Extending alone would have lost 0.0% of step time." in found.notes

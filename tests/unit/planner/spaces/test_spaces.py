@@ -20,7 +20,7 @@ from presim.planner.spaces.constraint_facts import facts_of
 from presim.planner.spaces.expression import Expression
 from presim.planner.spaces.file import read_space, shipped_spaces
 from presim.planner.spaces.space_request import request_for_space
-from presim.planner.trials.point_evaluator import fill_placeholders
+from presim.planner.trials.placeholders import fill_placeholders
 from presim.planner.trials.trial import Point, Value
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_batch": 64}

@@ -18,8 +18,9 @@ from presim.planner.objectives import OBJECTIVES, Constraints, Work
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
 from presim.planner.strategy.legal import illegal_reason
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.strategy.plan_bounds import Bounds
-from presim.planner.strategy.prune import LOSSLESS, NoPruning, RulePruner
+from presim.planner.strategy.prune import LOSSLESS, RulePruner
 from presim.planner.strategy.search_loop import EvaluationRounds, NoStore, evaluate_all_points
 from presim.planner.study import ranked
 from presim.planner.trials.point_evaluator import PlanEvaluator

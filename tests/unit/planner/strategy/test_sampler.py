@@ -7,7 +7,7 @@ import pytest
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.prune import NoPruning
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.strategy.sampler import evaluate_sampled_points
 from presim.planner.strategy.search_loop import EvaluationRounds, NoStore
 from presim.planner.trials.trial import Point, Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.planner.objectives import OBJECTIVES
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space
-from presim.planner.strategy.prune import NoPruning
+from presim.planner.strategy.no_pruning import NoPruning
 from presim.planner.strategy.search_loop import EvaluationRounds, NoStore, evaluate_all_points
 from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Point, Trial

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.planner.trials.capture_keys import MADE, name_of_capture
+from presim.planner.trials.command_evaluator import CommandEvaluator
 from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial_messages import Reply, Subject
 from support.searching import figures
@@ -80,12 +81,12 @@ def test_an_equal_command_is_captured_once_and_a_failed_one_again(
     monkeypatch.chdir(folder)
     ran: list[Sequence[str]] = []
 
-    def run(self: PlanEvaluator, words: Sequence[str], given: Mapping[str, object]) -> Reply:
+    def run(self: CommandEvaluator, words: Sequence[str], given: Mapping[str, object]) -> Reply:
         ran.append(words)
         fails = words[-1] == "3"
         return Reply(fate="failed", words="3 is odd") if fails else Reply(fate="priced", figures=figures())
 
-    monkeypatch.setattr(PlanEvaluator, "_run", run)
+    monkeypatch.setattr(CommandEvaluator, "run", run)
     job = Subject(command=["python", "train.py", "--tp", "{tp}"], options=OPTIONS)
     for tp in (2, 2, 3, 3, 4):
         PlanEvaluator(job).evaluate({"tp": tp})

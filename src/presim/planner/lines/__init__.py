@@ -1,0 +1,1 @@
+"""Answer for points of a command that differ in one number from two captured ones."""
