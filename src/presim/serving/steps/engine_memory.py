@@ -23,7 +23,8 @@ from presim.units import GIB
 # SHARP. Former NCCL made them only for more than two GPUs (`gpuCount <= 2` in its src/transport/nvls.cc), the one of
 # 0.19 from two on. Without NVSwitch there are none: two RTX 5090 have 0.75 to 0.77 GiB in 0.27
 # (noonghunna/club-3090#1087, vllm-project/recipes#810). Other vendors: a round value, uncertain.
-_BESIDE_ALONE = int(0.25 * GIB)
+_BESIDE_ALONE, _BESIDE_ALONE_FORMER = int(0.25 * GIB), int(0.13 * GIB)
+_MORE_ALONE = (0, 18)  # version from which one GPU is taken to have the former: 0.18 has no log
 _BESIDE_GROUP, _BESIDE_PAIR = int(2.1 * GIB), int(0.55 * GIB)
 _BESIDE_UNSWITCHED, _BESIDE_OTHER_GROUP = int(0.76 * GIB), int(1.25 * GIB)
 _SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
@@ -105,13 +106,14 @@ def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
 
 def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
     """Bytes outside PyTorch and the context, by the ranks that reduce together."""
+    version = None if plan.engine_version is None else numbers_of(plan.engine_version)
     if plan.tp * plan.dp == 1:
-        return _BESIDE_ALONE
+        return _BESIDE_ALONE_FORMER if plan.kernels == "vllm" and version and version < _MORE_ALONE else _BESIDE_ALONE
     if plan.kernels != "vllm" or gpu.vendor != "nvidia":
         return _BESIDE_OTHER_GROUP
     if gpu.architecture not in ("hopper", "blackwell") or gpu.default_node.startswith("pcie"):
         return _BESIDE_UNSWITCHED
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _SHARP_FOR_PAIRS
+    is_older = version is not None and version < _SHARP_FOR_PAIRS
     return _BESIDE_PAIR if is_older and plan.tp * plan.dp == 2 else _BESIDE_GROUP
 
 
