@@ -120,11 +120,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.write:
         check_writable(arguments.write)
+    if arguments.configs and not arguments.configs.is_dir():
+        raise InputError(f"there is no folder {arguments.configs} of configurations; name one or leave out --configs")
     columns = ("source", "version", "gpu", "model", "weights", "options", "cache_gib", "tokens", "pages")
     rows = decode_csv(read_text(LOGS, "it is part of the checkout"), columns)
     text = table(comparisons_of(rows, arguments.configs))
     if arguments.write:
-        write_file(arguments.write, text)
+        write_file(arguments.write, text.encode())
     else:
         print(text)
 
