@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim.cli import completion
+from presim.cli import completion, engine_flags
 from presim.cli.numbers import number
 from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from presim.serving.engines.real import Engine
 
 
-@click.command("serve", cls=Verb)
+class ServeVerb(Verb):
+    """``presim serve``, which knows the names that engines have for its options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; an engine's option is named with what to write instead."""
+        return engine_flags.parsed(self, ctx, args)
+
+
+@click.command("serve", cls=ServeVerb)
 @click.argument("model", shell_complete=completion.served_models)
 @click.option(
     "--gpu",

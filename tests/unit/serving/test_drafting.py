@@ -19,7 +19,7 @@ from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import ServingPlan
-from presim.serving.steps.engine_memory import weight_bytes
+from presim.serving.steps.engine_weights import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
@@ -119,7 +119,7 @@ def test_drafting_makes_a_lone_decode_faster_and_takes_memory() -> None:
         engine = build(model, plan, cluster)
         fleet = Fleet((Replica(engine.limits, engine.times),))
         took.append(metrics.bench(simulate(load, fleet, compiled=False))["mean_tpot_ms"])
-        assert weight_bytes(model, plan) >= weight_bytes(model, plain)
+        assert weight_bytes(model, plan, cluster.gpu) >= weight_bytes(model, plain, cluster.gpu)
     assert took[1] < 0.6 * took[0]
     assert took[1] < took[2] < took[0]
 

@@ -92,6 +92,8 @@ BAD = [
     ("validation/sampled_again", ("draw", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/sampled_again", ("compare", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/prefill_study", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
+    ("validation/engine_memory", ("--write", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
+    ("validation/engine_memory", ("--configs", "{tmp}/no"), "there is no folder {tmp}/no of configurations"),
     ("validation/serving_history", (), "name a table that presim validate --kind serving --out wrote, or give --draw"),
     ("validation/serving_history", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such"),
     ("validation/serving_history", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'framework'"),

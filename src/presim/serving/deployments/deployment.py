@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from presim.hardware import constants as calibration
 from presim.serving.deployments.shared_kv import SharedKv, with_shared_kv
 from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Role, Router, StepTimes
@@ -77,10 +78,16 @@ class Deployment:
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=kv_bytes_per_s(engine, self.replicas, self.prefill, self.prefill_replicas),
-            port_ns=cluster.fabric.latency_ns, life=self.life,
+            port_ns=cluster.fabric.latency_ns + (self._hand_over_ns(host) if self.prefill else 0), life=self.life,
             input_token_ns=round(over.input_token_us * 1e3 * host),
             input_load_ns=round(over.input_load_us * 1e3 * host), **self._pool(),
         )  # fmt: skip
+
+    def _hand_over_ns(self, host: float) -> int:
+        """Time between a prefill and a decode engine, beside the transfer; a calibration has it in its TTFT."""
+        if self.engine.overheads.calibrated:
+            return 0
+        return round(calibration.value("serving.hand_over_us") * 1e3 * host)
 
     def _pool(self) -> dict[str, Any]:
         """The shared pool as the fleet has it."""

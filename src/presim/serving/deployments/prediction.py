@@ -62,7 +62,10 @@ _GRAPHS = (
 _CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a prompt is not priced."
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _TRANSFERS = "Keys and values cross the described network as if every prefill engine sent to a decode engine at once."
-_EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
+_EXPERTS = (
+    "The load of experts is assumed to follow a power law with exponent 1.01; the fullest of N ranks with whole "
+    "experts has N ** 0.2 times the mean load."
+)
 
 
 def encoder_limits(model: Model, kernels: str) -> list[str]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
-
-from presim.composition.models.decoder_layers import Latent, Layer, Weight
 from presim.composition.models.description import Model
 from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster, Gpu
 from presim.hardware import constants as calibration
-from presim.serving.drafting import drafter
 from presim.serving.engine_versions import has_other_core, numbers_of
 from presim.serving.engines.engine import Tiers
 from presim.serving.kv.kv_groups import Pool
 from presim.serving.kv.pools import pool_of, state_bytes
-from presim.serving.serving_plan import WEIGHT_BYTES, ServingPlan, Weights, graph_sizes, stage_ends
-from presim.serving.steps.lora import adapter_bytes
+from presim.serving.serving_plan import ServingPlan, graph_sizes
+from presim.serving.steps.engine_weights import weight_bytes
 from presim.serving.steps.profile_run import activation_bytes
 from presim.units import GIB
 
@@ -25,14 +21,16 @@ from presim.units import GIB
 # H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB for two GPUs in 0.11, and 2.06 to
 # 2.17 in 0.19, for two and four (llm-d's profiles and accuracy report). The larger value has NCCL's buffers for NVLink
 # SHARP. Former NCCL made them only for more than two GPUs (`gpuCount <= 2` in its src/transport/nvls.cc), the one of
-# 0.19 from two on. Other GPUs have no NVLS: a round value, uncertain.
-_BESIDE_ALONE = int(0.25 * GIB)
-_BESIDE_GROUP, _BESIDE_PAIR, _BESIDE_OTHER_GROUP = int(2.1 * GIB), int(0.55 * GIB), int(1.25 * GIB)
+# 0.19 from two on. Without NVSwitch there are none: two RTX 5090 have 0.75 to 0.77 GiB in 0.27
+# (noonghunna/club-3090#1087, vllm-project/recipes#810). Other vendors: a round value, uncertain.
+_BESIDE_ALONE, _BESIDE_ALONE_FORMER = int(0.25 * GIB), int(0.13 * GIB)
+_MORE_ALONE = (0, 18)  # version from which one GPU is taken to have the former: 0.18 has no log
+_BESIDE_GROUP, _BESIDE_PAIR = int(2.1 * GIB), int(0.55 * GIB)
+_BESIDE_UNSWITCHED, _BESIDE_OTHER_GROUP = int(0.76 * GIB), int(1.25 * GIB)
 _SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 _GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
 GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
-_MXFP4_MULTIPLE = 256  # of an expert's inputs: gpt-oss-120b takes 64.4 GiB of an H100, -20b 13.5 (the same logs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,84 +61,6 @@ class MemoryPlan:
         return self.blocks * self.block
 
 
-def weight_bytes(model: Model, plan: ServingPlan) -> int:
-    """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
-    return max(
-        _stage_bytes(model, plan, first, end) for first, end in stage_ends(model.layers, plan.pp)
-    ) + _drafter_bytes(model, plan)
-
-
-def _stage_bytes(model: Model, plan: ServingPlan, first: int, end: int) -> int:
-    layers = model.counts(first, end)
-    held_bytes = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
-    is_first, is_last = first == 0, end == model.layers
-    for weight in model.outside:
-        is_here = (
-            is_last if weight.part == "head" else is_first or (weight.part == "embedding" and model.tied and is_last)
-        )
-        held_bytes += 2 * weight.elements / _ranks(weight, plan) if is_here else 0
-    return int(held_bytes) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
-
-
-def _layer_bytes(layer: Layer, plan: ServingPlan) -> float:
-    held_bytes = sum(
-        weight.elements * _padding(weight, layer, plan) * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan)
-        for weight in layer.weights
-    )
-    return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
-
-
-def _padding(weight: Weight, layer: Layer, plan: ServingPlan) -> float:
-    """By which vLLM's kernels for MXFP4 make experts wider than they are."""
-    experts = layer.experts
-    if weight.part != "experts" or experts is None or plan.kernels != "vllm" or _type(weight, plan) != "mxfp4":
-        return 1.0
-    return -(-experts.hidden // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE / experts.hidden
-
-
-def _type(weight: Weight, plan: ServingPlan) -> Weights:
-    if weight.part not in ("mixer", "dense", "shared", "experts"):
-        return weight.stored if plan.as_published else "bf16"
-    if plan.as_published:
-        return weight.stored
-    return plan.of_experts if weight.part == "experts" else plan.weights
-
-
-# Projections of latent attention and of its indexer that every rank has whole (vLLM 0.33's ReplicatedLinear)
-_REPLICATED = ("q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "wq_b", "wk", "weights_proj", "kv_proj")
-
-
-def _ranks(weight: Weight, plan: ServingPlan) -> int:
-    """Ranks that divide a weight."""
-    if weight.part == "experts":
-        return plan.tp * plan.dp
-    if weight.part in ("router", "small", "beside"):
-        return 1
-    return 1 if weight.name.removesuffix(".weight").rpartition(".")[2] in _REPLICATED else plan.tp
-
-
-def _drafter_bytes(model: Model, plan: ServingPlan) -> int:
-    """Weights of the drafter; its embedding and logits are the model's unless it is a model of its own."""
-    proposes = _drafter(model, plan)
-    if proposes is None:
-        return 0
-    drafter_plan = dataclasses.replace(plan, drafting=None, pp=1, max_loras=0)
-    if plan.drafting is not None and plan.drafting.model is None:
-        proposes = msgspec.structs.replace(proposes, outside=())
-    return weight_bytes(proposes, drafter_plan)
-
-
-def _absorbed_bytes(mixer: Latent, plan: ServingPlan) -> int:
-    """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
-    if plan.weights == "bf16" or mixer.expanded:
-        return 0
-    return 2 * mixer.heads // plan.tp * (mixer.nope + mixer.value) * mixer.rank
-
-
-def _drafter(model: Model, plan: ServingPlan) -> Model | None:
-    return drafter(model, plan.drafting) if plan.drafting else None
-
-
 def lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     """The memory plan. Raises MisfitError with suggestions if not even one request fits."""
     memory_plan = _lay_out(model, plan, gpu)
@@ -165,7 +85,7 @@ def room(model: Model, plan: ServingPlan, gpu: Gpu, longest: int) -> tuple[int, 
 
 
 def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
-    weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
+    weights, activations = weight_bytes(model, plan, gpu), activation_bytes(model, plan)
     graphs = _graph_bytes(plan)
     started = gpu.context_bytes + _beside_bytes(plan, gpu)
     uncounted = _uncounted(plan, gpu, graphs)
@@ -186,11 +106,14 @@ def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
 
 def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
     """Bytes outside PyTorch and the context, by the ranks that reduce together."""
+    version = None if plan.engine_version is None else numbers_of(plan.engine_version)
     if plan.tp * plan.dp == 1:
-        return _BESIDE_ALONE
-    if plan.kernels != "vllm" or gpu.architecture not in ("hopper", "blackwell"):
+        return _BESIDE_ALONE_FORMER if plan.kernels == "vllm" and version and version < _MORE_ALONE else _BESIDE_ALONE
+    if plan.kernels != "vllm" or gpu.vendor != "nvidia":
         return _BESIDE_OTHER_GROUP
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < _SHARP_FOR_PAIRS
+    if gpu.architecture not in ("hopper", "blackwell") or gpu.default_node.startswith("pcie"):
+        return _BESIDE_UNSWITCHED
+    is_older = version is not None and version < _SHARP_FOR_PAIRS
     return _BESIDE_PAIR if is_older and plan.tp * plan.dp == 2 else _BESIDE_GROUP
 
 

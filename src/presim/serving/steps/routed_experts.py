@@ -155,6 +155,12 @@ def kind_of(weights: str, gpu: Gpu) -> str:
 
 
 def price(work: Routed, gpu: Gpu, engine: str) -> tuple[float, float]:
-    """(time in ns, relative uncertainty)."""
+    """(time in ns, relative uncertainty) under a served load.
+
+    Tables of kernels route tokens by a power law, whose fullest of eight ranks has up to 3.5 times the mean load.
+    Served loads are more even (`serving.expert_imbalance`).
+    """
     constants = constants_of(gpu.architecture, engine, work.weights)
-    return seconds(work, gpu, constants) * 1e9, constants.uncertainty
+    imbalance = min(constants.imbalance, calibration.value("serving.expert_imbalance"))
+    served = msgspec.structs.replace(constants, imbalance=imbalance)
+    return seconds(work, gpu, served) * 1e9, constants.uncertainty

@@ -16,6 +16,7 @@ from presim.serving.serving_plan import Kernels, ServingPlan, Weights
 from presim.serving.steps.times import PricedEngine, build
 from presim.serving.workloads.generate import Lengths, WorkloadRecipe
 from presim.studies.validation import inferencemax
+from presim.studies.validation.inferencemax_apart import Part, options_of_part
 from presim.system.files import shortened
 
 # Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
@@ -148,7 +149,9 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
     return tp, dp, ep > 1
 
 
-def _plan(row: Row, prefix: str, concurrency: int) -> ServingPlan:
+def _plan(row: Row, part: Part | None, concurrency: int) -> ServingPlan:
+    """The plan of an engine; ``part``: of a disaggregated run."""
+    prefix = f"{part}_" if part else ""
     plain, experts = _weights(row, find(row["model"]))
     has_published_types = plain == "fp4" and _name(row) != row["model"]
     tp, dp, ep = _factors(row, prefix)
@@ -170,6 +173,8 @@ def _plan(row: Row, prefix: str, concurrency: int) -> ServingPlan:
         "kernels": _KERNELS.get(_framework(row), "vllm"),
         "engine_version": _version(row),
     }
+    if part and inferencemax.is_of_inferencemax(row):
+        return ServingPlan(**fields | options_of_part(row, _framework(row), part))
     return ServingPlan(**fields | inferencemax.options_of(row, _framework(row), tp))
 
 
@@ -234,7 +239,7 @@ def load_of_row(row: Row) -> WorkloadRecipe:
 
 def _aggregated(row: Row) -> Deployment:
     concurrency = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
-    return Deployment(_engine(_name(row), gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
+    return Deployment(_engine(_name(row), gpu_word(row), _plan(row, None, concurrency)), router="least-loaded")
 
 
 def _disaggregated(row: Row) -> Deployment:
@@ -242,6 +247,6 @@ def _disaggregated(row: Row) -> Deployment:
     workers, first = _number(row, "decode_workers"), _number(row, "prefill_workers")
     if min(workers, first) < 1:
         raise InputError("the row lacks prefill_workers or decode_workers; add them")
-    decode = _engine(_name(row), gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
-    prefill = _engine(_name(row), gpu_word(row), _plan(row, "prefill_", 64))
+    decode = _engine(_name(row), gpu_word(row), _plan(row, "decode", -(-concurrency // workers)))
+    prefill = _engine(_name(row), gpu_word(row), _plan(row, "prefill", 64))
     return Deployment(decode, workers, "least-loaded", prefill, first)

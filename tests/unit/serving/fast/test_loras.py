@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from presim.errors import InputError
+from presim.hardware import catalogue
 from presim.hardware.cluster_choice import choose_cluster
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import lora
-from presim.serving.steps.engine_memory import weight_bytes
+from presim.serving.steps.engine_weights import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import make
 
@@ -74,7 +75,8 @@ def test_the_slots_of_adapters_are_counted_as_memory() -> None:
     model, plan = find("llama3-8b"), ServingPlan(max_loras=1, lora_rank=16)
     parameters = 32 * 16 * ((4096 + 4096) + 2 * (4096 + 1024) + (4096 + 4096) + 2 * (4096 + 14336) + (14336 + 4096))
     assert lora.adapter_bytes(model.counts(), model.hidden, plan) == 2 * parameters
-    more = weight_bytes(model, dataclasses.replace(plan, max_loras=4)) - weight_bytes(model, ServingPlan())
+    gpu = catalogue.gpu("h100-sxm")
+    more = weight_bytes(model, dataclasses.replace(plan, max_loras=4), gpu) - weight_bytes(model, ServingPlan(), gpu)
     assert more == 4 * 2 * parameters
 
 

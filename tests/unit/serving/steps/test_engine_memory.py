@@ -79,11 +79,11 @@ def test_vllms_former_core_profiles_a_prompt_of_the_longest_length(
     plan = with_defaults({"max_model_len": longest, "engine_version": "0.6.4"}, model, gpu)
     memory = lay_out(model, plan, gpu)
     assert memory.activations / GIB == pytest.approx(peak_gib, rel=0.08)
-    assert memory.cache / GIB == pytest.approx(cache_gib, abs=0.4)
+    assert memory.cache / GIB == pytest.approx(cache_gib, rel=0.08)
 
 
 @pytest.mark.parametrize(
-    ("version", "tp", "beside_gib"), [("0.10", 1, 0.25), ("0.10", 2, 0.55), ("0.10", 4, 2.1), ("0.19", 2, 2.1)]
+    ("version", "tp", "beside_gib"), [("0.10", 1, 0.13), ("0.10", 2, 0.55), ("0.10", 4, 2.1), ("0.19", 2, 2.1)]
 )
 def test_former_nccl_keeps_no_buffers_for_sharp_between_two_gpus(version: str, tp: int, beside_gib: float) -> None:
     memory = memory_of("llama3-70b", "fp8", tp=tp, max_model_len=4096, engine_version=version, num_gpu_blocks=2)
@@ -103,7 +103,7 @@ def test_gpt_oss_120b_fits_an_h100_only_with_a_larger_share() -> None:
     assert memory_of("openai/gpt-oss-120b", gpu_memory_utilization=0.95, **limits).cache / GIB == pytest.approx(
         3.3, 0.1
     )
-    with pytest.raises(MisfitError, match=r"weights 64\.5 GiB, activations 7\.4, others 0\.2 of 71\.3 GiB"):
+    with pytest.raises(MisfitError, match=r"weights 64\.5 GiB, activations 7\.4, others 0\.1 of 71\.3 GiB"):
         memory_of("openai/gpt-oss-120b", gpu_memory_utilization=0.9, **limits)
 
 
@@ -121,6 +121,21 @@ def test_the_sampler_sorted_in_some_versions(version: str, peak_gib: float) -> N
     limits: dict[str, Any] = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}  # those before 0.8 are others
     memory = memory_of("llama3-8b", engine_version=version, **limits)
     assert memory.activations / GIB == pytest.approx(peak_gib, abs=0.01)
+
+
+@pytest.mark.parametrize(("gpu", "tp", "weights_gib"), [("h100-sxm", 1, 13.47), ("a100-pcie", 1, 13.72)])
+def test_kernels_for_mxfp4_make_experts_larger_by_the_gpu(gpu: str, tp: int, weights_gib: float) -> None:
+    """gpt-oss-20b by OpenAI's kernels on Hopper (llm-d), and by Marlin on an A100 (a log of 0.19)."""
+    model, card = find("openai/gpt-oss-20b"), catalogue.gpu(gpu)
+    memory = lay_out(model, typed(with_defaults({"tp": tp}, model, card), model, None, None), card)
+    assert memory.weights / GIB == pytest.approx(weights_gib, rel=0.005)
+
+
+def test_gpus_without_a_switch_keep_no_buffers_for_sharp() -> None:
+    """Two RTX 5090 in 0.27: 15.03 GiB of weights and what is outside of PyTorch, of which 14.28 are weights."""
+    model, gpu = find("llama3-8b"), catalogue.gpu("rtx-5090")
+    memory = lay_out(model, with_defaults({"tp": 2, "max_model_len": 4096, "cuda_graphs": False}, model, gpu), gpu)
+    assert (memory.reserved - memory.uncounted) / GIB == pytest.approx(0.76, abs=0.02)
 
 
 def test_what_is_counted_adds_up_to_the_share() -> None:
