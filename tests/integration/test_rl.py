@@ -73,7 +73,10 @@ def test_knobs_of_both_sides_vary(tmp_path: Path) -> None:
         ("rl a b --gpu h100-sxm --response 10", "2 models, a and b; give one"),
         ("rl a --gpu h100-sxm --response 10 --offload all", "--offload takes parameters, optimizer, reference, or "),
         ("rl a --gpu h100-sxm --response 10 --fusions all", "--fusions takes norm, rotary, activation, several with "),
-        ("rl --from spoon a --gpu h100-sxm", "no recipes of 'spoon' are read; there are verl, nemo-rl, trl, slime"),
+        (
+            "rl --from spoon a --gpu h100-sxm",
+            "no recipes of 'spoon' are read; there are verl, nemo-rl, trl, slime, openrlhf",
+        ),
     ],
 )
 def test_bad_input_ends_in_a_sentence(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,7 +284,7 @@ _OTHERS = (
         "written",
         nargs=2,
         metavar="FRAMEWORK FILE",
-        help="Write the job, with --search the fastest, as KEY=VALUE lines of verl or nemo-rl.",
+        help="Write the job, with --search the fastest, in the keys of verl, nemo-rl, trl, slime or openrlhf.",
     ),
     html_option,
     quiet_option,
@@ -298,7 +298,7 @@ _OTHERS = (
     "recipe",
     nargs=2,
     metavar="FRAMEWORK FILE",
-    help="Read a recipe of verl, nemo-rl, trl or slime; KEY=VALUE override its keys, other options override both.",
+    help="Read a recipe of verl, nemo-rl, trl, slime or openrlhf; KEY=VALUE override its keys, other options both.",
 )
 @cluster_options
 @add_options(_BATCH, _PLACEMENT, _TRAINER, _ENGINE, _OTHERS)

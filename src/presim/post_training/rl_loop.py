@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from presim.post_training.filtering import draw, generate_rounds
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_phases import PhasePrices, Phases, Span, rewarded_s
-from presim.post_training.rollout import Responses, Window
+from presim.post_training.rollout import OpenRollout, Responses, Window
 from presim.post_training.shared_parts import SharedParts
 
 Ints = NDArray[np.int64]
@@ -102,33 +102,84 @@ def _step(
 ) -> tuple[TrainingStep, list[Span]]:
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
-    window = parts.window(live, job, job.seed + number)
+    window, step_batch = _generate(job, prices, parts, state, number, live)
+    timeline, stop_s, is_batch, is_trained = (
+        step_batch.timeline,
+        step_batch.stop_s,
+        step_batch.is_batch,
+        step_batch.is_trained,
+    )
+    next_s = timeline.sync(step_batch.cut_s, step_batch.all_end_s)
+    generated = window.generated_at(stop_s - state.now_s)
+    is_begun = generated > live.generated
+    step = _summary(job, state, window, number, is_trained, step_batch.end_times_s, stop_s, next_s, generated)
+    if _aborts(job):
+        lost = int(generated.sum()) - int(state.responses.length[is_trained].sum())
+        step = dataclasses.replace(step, dropped_tokens=lost)
+        is_batch = np.ones(len(state.responses), np.bool_)
+    _advance(state, is_live, is_batch, step_batch.end_times_s, generated, is_begun, number, next_s)
+    return step, timeline.spans
+
+
+@dataclasses.dataclass(frozen=True)
+class _StepBatch:
+    """The batch of a step, and until when engines generate beside it."""
+
+    end_times_s: Floats  # of all responses; infinite: later than what is simulated
+    is_batch: NDArray[np.bool_]
+    is_trained: NDArray[np.bool_]  # of the batch, those that are not aborted
+    timeline: Phases  # up to the end of training
+    all_end_s: float  # when the last response ends, if nothing interrupts it
+    cut_s: float  # when engines stop for new weights
+    stop_s: float  # when they generate the last token that counts
+
+
+def _aborts(job: RlJob) -> bool:
+    return job.batch.spare_prompts > 0 or job.batch.cut_share > 0
+
+
+def _generate(
+    job: RlJob, prices: PhasePrices, parts: SharedParts, state: _State, number: int, live: Responses
+) -> tuple[Window, _StepBatch]:
+    """Engines' time from now on, and the batch that is taken from it.
+
+    Where new weights or a full batch interrupt responses, no more is simulated than until then.
+    """
+    is_live = np.isinf(state.end_s)
     end_times_s = state.end_s.copy()
-    end_times_s[is_live] = state.now_s + window.end_s
+    if not (job.placement.is_partial or _aborts(job)):
+        window = parts.window(live, job, job.seed + number)
+        end_times_s[is_live] = state.now_s + window.end_s
+        return window, _step_batch(job, prices, parts, state, number, end_times_s)
+    rollout = OpenRollout(live, job, job.seed + number, pauses=True)
+    while True:
+        rollout.advance()
+        end_times_s[is_live] = state.now_s + rollout.end_s
+        is_batch = _batch(job, state, end_times_s, number)
+        is_trained = is_batch & _is_in_time(job, end_times_s, is_batch)
+        if np.isfinite(end_times_s[is_trained]).all():
+            step_batch = _step_batch(job, prices, parts, state, number, end_times_s)
+            if step_batch.stop_s - state.now_s <= rollout.until_s:
+                return rollout.window(), step_batch
+
+
+def _step_batch(
+    job: RlJob, prices: PhasePrices, parts: SharedParts, state: _State, number: int, end_times_s: Floats
+) -> _StepBatch:
+    """The batch of a step whose responses end at these times, and its training."""
     is_batch = _batch(job, state, end_times_s, number)
     is_trained = is_batch & _is_in_time(job, end_times_s, is_batch)
     ready_s = max(float(end_times_s[is_trained].max()), state.now_s)
     scored_s = rewarded_s(job, end_times_s[is_trained], state.now_s)
     # an aborted response keeps its place in the batch, with no tokens
     lengths = np.where(is_trained, state.responses.prompt + state.responses.length, 0)[is_batch]
-    aborts = job.batch.spare_prompts > 0 or job.batch.cut_share > 0
     timeline = Phases(job, prices, parts, number, state.now_s, ready_s, max(ready_s, scored_s))
     train_end_s = timeline.train(lengths)
-    all_end_s = ready_s if aborts else float(end_times_s.max())
+    all_end_s = ready_s if _aborts(job) else float(end_times_s.max())
     sent_s = train_end_s + timeline.overlapped_s
     cut_s = sent_s if job.placement.is_partial else max(sent_s, all_end_s)
-    next_s = timeline.sync(cut_s, all_end_s)
-    generated = window.generated_at((ready_s if aborts else cut_s) - state.now_s)
-    is_begun = generated > live.generated
-    step = _summary(
-        job, state, window, number, is_trained, end_times_s, ready_s if aborts else cut_s, next_s, generated
-    )
-    if aborts:
-        lost = int(generated.sum()) - int(state.responses.length[is_trained].sum())
-        step = dataclasses.replace(step, dropped_tokens=lost)
-        is_batch = np.ones(len(state.responses), np.bool_)
-    _advance(state, is_live, is_batch, end_times_s, generated, is_begun, number, next_s)
-    return step, timeline.spans
+    stop_s = ready_s if _aborts(job) else cut_s
+    return _StepBatch(end_times_s.copy(), is_batch, is_trained, timeline, all_end_s, cut_s, stop_s)
 
 
 def _filtered_step(

@@ -11,12 +11,15 @@ from presim.errors import InputError
 from presim.post_training.rl_job import RlJob
 from presim.post_training.turns import split
 from presim.serving.deployments.deployment import Deployment
-from presim.serving.engines.simulate_fleet import Served, simulate
+from presim.serving.engines.engine import Fleet
+from presim.serving.engines.simulate_fleet import FleetRun, Served
 from presim.serving.fast import serving_state
-from presim.serving.workloads.workload import make
+from presim.serving.workloads.workload import Workload, make
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_PAUSE_STEPS = 2048  # of each engine, between two looks at whether a rollout is interrupted
+_ROUNDING = 1e-9  # of a share of steps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,35 +46,42 @@ class Responses:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Window:
-    """What the engines do from one change of weights on, if nothing interrupts them; seconds from its start."""
+    """What the engines do from one change of weights on; seconds from its start.
+
+    Nothing is known of what is after `until_s`, which no question may be about.
+    """
 
     responses: Responses
-    end_s: Floats  # by response
+    end_s: Floats  # by response; infinite: after `until_s`
     served: Served
     ranks: int  # of all engines: an engine has one for each part of its data parallelism
+    tokens: Ints  # of each response, that it has generated until its last time
     turns: int = 1  # requests of each response, one after the other
+    until_s: float = np.inf
 
     @property
     def rank_end_s(self) -> Floats:
         """When each rank of the engines has generated its last token."""
         end_times = np.zeros(self.ranks)
-        np.maximum.at(end_times, self.served.replica, self.served.last / 1e9)
+        last_s = np.where(self.served.finished, self.served.last / 1e9, np.inf)
+        np.maximum.at(end_times, self.served.replica, last_s)
         return end_times
 
     def generated_at(self, cut_s: float) -> Ints:
         """Tokens of each response at a moment: an engine's step gives each of its sequences one."""
         served, responses = self.served, self.responses
-        remaining = responses.length - responses.generated
         cut_ns = round(cut_s * 1e9)
         if self.turns > 1:  # never interrupted
             return responses.length.copy()
-        tokens = np.where(served.last <= cut_ns, remaining, 0)
+        has_begun = (served.first >= 0) & (served.first <= cut_ns)
+        tokens = np.where(has_begun & (served.last <= cut_ns), self.tokens, 0)
         steps_by_replica = _step_ends(served)
-        for index in np.flatnonzero((served.last > cut_ns) & (served.first <= cut_ns)).tolist():
+        for index in np.flatnonzero(has_begun & (served.last > cut_ns)).tolist():
             end_times = steps_by_replica[int(served.replica[index])]
+            later_tokens = int(self.tokens[index]) - 1
             first, now, last = np.searchsorted(end_times, (served.first[index], cut_ns, served.last[index]))
             share = (now - first) / max(last - first, 1)
-            tokens[index] = min(1 + int(share * (remaining[index] - 1)), remaining[index] - 1)
+            tokens[index] = min(1 + int(share * later_tokens + _ROUNDING), later_tokens)
         return np.asarray(responses.generated + tokens)
 
     @property
@@ -85,14 +95,73 @@ def _step_ends(served: Served) -> dict[int, Ints]:
     return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 
+class OpenRollout:
+    """A rollout that is simulated until it is known when it is interrupted; with no pauses, to its end."""
+
+    def __init__(self, responses: Responses, job: RlJob, seed: int, *, pauses: bool) -> None:
+        self.responses, self.job = responses, job
+        workload, fleet = _requests(responses, job, seed)
+        self._ranks = len(fleet.replicas)
+        self._run = FleetRun(workload, fleet, pause_steps=_PAUSE_STEPS * self._ranks if pauses else None)
+
+    @property
+    def until_s(self) -> float:
+        """The time until which all is known."""
+        return np.inf if self._run.is_done else self._run.now_ns / 1e9
+
+    @property
+    def end_s(self) -> Floats:
+        """When each response ends; infinite: not until `until_s`."""
+        last_s = np.where(self._run.column("status") == serving_state.FINISHED, self._run.column("last") / 1e9, np.inf)
+        return np.asarray(last_s[self.job.batch.turns.count - 1 :: self.job.batch.turns.count])
+
+    def advance(self) -> None:
+        """Simulate until the next pause.
+
+        Raises:
+            InputError: an engine takes no request of such a length.
+        """
+        self._run.advance()
+        is_refused = self._run.column("status") == serving_state.REFUSED
+        if self._run.is_done:
+            is_refused = self._run.column("status") != serving_state.FINISHED
+        if is_refused.any():
+            responses, index = self.responses, int(np.flatnonzero(is_refused)[0]) // self.job.batch.turns.count
+            raise InputError(
+                f"an engine refuses {int(is_refused.sum()):,} of {len(responses):,} responses, first one of "
+                f"{int(responses.prompt[index]):,} prompt and {int(responses.length[index]):,} response tokens: its "
+                f"KV cache holds {self.job.engine.limits.kv_tokens:,}; use a larger --rollout-tp or "
+                "--gpu-memory-utilization"
+            )
+
+    def window(self) -> Window:
+        """All that is known; once."""
+        count = self.job.batch.turns.count
+        remaining = self.responses.length - self.responses.generated
+        tokens = remaining
+        if not self._run.is_done:
+            begun = self._run.column("tokens") - self._run.workload.prompt
+            tokens = np.where(np.isinf(self.end_s), begun, remaining)
+        return Window(self.responses, self.end_s, self._run.served(), self._ranks, tokens, count, self.until_s)
+
+
 def generate(responses: Responses, job: RlJob, seed: int) -> Window:
     """Simulate the engines from now until all responses are generated.
 
-    All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are
-    computed again: new weights invalidate the cache. Responses to one prompt share its cached tokens on an engine.
-
     Raises:
         InputError: an engine takes no request of such a length.
+    """
+    rollout = OpenRollout(responses, job, seed, pauses=False)
+    while np.isfinite(rollout.until_s):
+        rollout.advance()
+    return rollout.window()
+
+
+def _requests(responses: Responses, job: RlJob, seed: int) -> tuple[Workload, Fleet]:
+    """Requests for the engines, and these.
+
+    All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are
+    computed again: new weights invalidate the cache. Responses to one prompt share its cached tokens on an engine.
     """
     engine, turns = job.engine, job.batch.turns
     block, count = engine.limits.block_size, turns.count
@@ -122,15 +191,7 @@ def generate(responses: Responses, job: RlJob, seed: int) -> Window:
         seed=seed,
         origin="presim.post_training.rollout",
     )
-    served = simulate(workload, fleet)
-    if not served.finished.all():
-        refused = int(np.flatnonzero(~served.finished)[0]) // count
-        raise InputError(
-            f"an engine refuses {int((~served.finished).sum()):,} of {len(responses):,} responses, first one of "
-            f"{int(responses.prompt[refused]):,} prompt and {int(responses.length[refused]):,} response tokens: its KV "
-            f"cache holds {engine.limits.kv_tokens:,}; use a larger --rollout-tp or --gpu-memory-utilization"
-        )
-    return Window(responses, served.last[count - 1 :: count] / 1e9, served, len(fleet.replicas), count)
+    return workload, fleet
 
 
 def consecutive_order(responses: int, engines: int) -> Ints:

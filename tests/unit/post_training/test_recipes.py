@@ -364,3 +364,8 @@ def test_a_command_within_quotes_is_read(tmp_path: Path) -> None:
 """
     recipe = read(tmp_path, "slime", text)
     assert (recipe.world_size, recipe.fields["placement"], recipe.fields["prompts"]) == (8, "colocated", 32)
+
+
+def test_a_command_within_quotes_that_backslashes_join_is_read(tmp_path: Path) -> None:
+    text = 'srun bash -c "cd /root \\\n && python3 train.py --actor-num-nodes 2 --colocate --rollout-batch-size 32"\n'
+    assert read(tmp_path, "slime", text).world_size == 16

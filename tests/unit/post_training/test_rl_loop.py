@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from presim.post_training import rollout
 from presim.post_training.rl_loop import SimulatedRun, simulate
 from presim.post_training.weights import WeightSync
 from presim.serving.workloads.generate import Lengths
@@ -107,6 +108,32 @@ def test_responses_that_are_aborted_shorten_the_rollout(seed: int, fields: dict[
         run = simulate(job, rl_jobs.prices())
         rollouts_s.append(next(span.seconds for span in run.spans if span.phase == "rollout"))
     assert rollouts_s[1] <= rollouts_s[0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"staleness": 1.0, "is_partial": True},
+        {"staleness": 3.0, "is_partial": True, "sequences": 2},
+        {"is_colocated": True, "cut_share": 0.25},
+        {"is_colocated": True, "spare_prompts": 4, "sequences": 64},
+    ],
+)
+@pytest.mark.parametrize("token_s", [1e-7, 1e-4])
+def test_a_rollout_that_pauses_makes_the_steps_of_a_whole_one(
+    fields: dict[str, Any], token_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is simulated behind an interruption changes nothing."""
+    runs = []
+    for pause_steps in (8, 1_000_000):
+        monkeypatch.setattr(rollout, "_PAUSE_STEPS", pause_steps)
+        job = rl_jobs.job(**fields, response=Lengths(200, 1.0, longest=2000), steps=5)
+        runs.append(simulate(job, rl_jobs.prices(token_s)))
+    for paused, whole in zip(runs[0].steps, runs[1].steps):
+        assert paused.end_s == whole.end_s
+        assert (paused.trained_tokens, paused.generated_tokens) == (whole.trained_tokens, whole.generated_tokens)
+        assert paused.rank_busy_s == pytest.approx(whole.rank_busy_s)
+        assert paused.staleness.tolist() == whole.staleness.tolist()
 
 
 def test_a_colocated_step_is_the_sum_of_its_phases() -> None:

@@ -66,13 +66,40 @@ def test_slime_and_trl_read_what_is_written(tmp_path: Path) -> None:
     assert {name: fields[name] for name in names} == {name: getattr(request, name) for name in names}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompts": 64, "samples": 8, "mini_batch": 16, "sleep_level": 1, "offload": ("parameters", "optimizer")},
+        {"algorithm": "ppo", "placement": "separate", "rollout_gpus": 2, "staleness": 1.0, "partial": True},
+        {"samples": 4, "reshard": False, "reference": False, "micro_sequences": 2, "logprob_sequences": 4},
+    ],
+)
+def test_openrlhf_reads_what_is_written(fields: dict[str, Any], tmp_path: Path) -> None:
+    request = RlRequest(model="qwen3-0.6b", **fields)
+    job = rl_jobs.job(is_colocated=request.placement == "colocated")
+    job = dataclasses.replace(
+        job, trainer=dataclasses.replace(job.trainer, has_reference=request.reference is not False)
+    )
+    script = tmp_path / "run.sh"
+    script.write_text("python3 train.py " + " ".join(settings_for("openrlhf", request, job).lines))
+    read = read_recipe("openrlhf", str(script), ())
+    assert {name: read.fields[name] for name in fields} == fields
+    assert read.world_size == job.placement.gpus
+
+
+def test_openrlhf_has_no_megatron() -> None:
+    request = RlRequest(model="qwen3-0.6b", dp_style="zero1")
+    with pytest.raises(InputError, match="OpenRLHF trains with DeepSpeed's ZeRO, not zero1"):
+        settings_for("openrlhf", request, rl_jobs.job(is_colocated=True))
+
+
 def test_what_no_key_says_is_named() -> None:
     request = RlRequest(model="qwen3-0.6b", cut_tail=0.1, reward_seconds=2.0)
     assert settings_for("nemo-rl", request, rl_jobs.job(is_colocated=True)).unsaid == ("cut-tail", "reward-seconds")
 
 
 def test_other_frameworks_are_refused() -> None:
-    with pytest.raises(InputError, match="placements are written for verl, nemo-rl, trl, slime, not 'areal'"):
+    with pytest.raises(InputError, match="placements are written for verl, nemo-rl, trl, slime, openrlhf, not 'areal'"):
         settings_for("areal", RlRequest(model="qwen3-0.6b"), rl_jobs.job())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from presim.post_training.recipes.nemo_rl_keys import NEMO_RL
+from presim.post_training.recipes.openrlhf_keys import OPENRLHF
 from presim.post_training.recipes.slime_keys import SLIME
 from presim.post_training.recipes.trl_keys import TRL
 from presim.post_training.recipes.verl_keys import VERL
 
-FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME)}
+FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME, OPENRLHF)}

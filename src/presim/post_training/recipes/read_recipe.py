@@ -117,8 +117,9 @@ def _of_script(text: str) -> dict[str, Any]:
             if not _is_key(match[1]):
                 continue
         line_settings = _of_words(words)
-        for script in (word for word in words if "\n" in word):  # of bash -c
-            line_settings |= _of_script(script)
+        for before, word in zip(["", *words], words):
+            if before == "-c" or "\n" in word:  # of bash -c
+                line_settings |= _of_script(word)
         settings = {**line_settings, **settings} if conditions > 0 else {**settings, **line_settings}
     return settings
 

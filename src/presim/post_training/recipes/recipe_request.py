@@ -10,6 +10,7 @@ from presim.composition.graph.take import named_models
 from presim.errors import InputError
 from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.post_training.recipes.key_table import Recipe
+from presim.post_training.recipes.openrlhf_facts import gpus_per_node, sentences, with_pools
 from presim.post_training.recipes.read_recipe import settings_of
 from presim.post_training.recipes.recipe_training import plan_fields, training_fields
 from presim.post_training.rl_request import RlRequest
@@ -19,6 +20,7 @@ from presim.system.files import shortened
 _MOST_NAMED = 12  # keys in a sentence
 _EXAMPLES = {
     "slime": "--rollout-batch-size 32",
+    "openrlhf": "--rollout.batch_size 128",
     "verl": "data.train_batch_size=512",
     "nemo-rl": "grpo.num_prompts_per_step=32",
 }
@@ -60,7 +62,7 @@ def fields_of(
         InputError: they ask for what cannot be simulated.
     """
     recipe = FRAMEWORKS[framework].recipe(settings, named)
-    facts = _of_algorithm(dict(recipe.facts))
+    facts = with_pools(_of_algorithm(dict(recipe.facts)))
     known_fields = {field.name for field in dataclasses.fields(RlRequest)}
     fields: dict[str, Any] = {name: value for name, value in facts.items() if name in known_fields}
     _check_uses(facts)
@@ -77,7 +79,8 @@ def fields_of(
         fields["busy_wait"] = True  # sglang_rollout.py waits by `dist.barrier`, and Megatron's workers have NCCL alone
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
-    notes = (f"Read as {framework}'s: {source}.", *_unsimulated(recipe, fields), *_ignored(recipe))
+    of_plan = sentences(facts)
+    notes = (f"Read as {framework}'s: {source}.", *of_plan, *_unsimulated(recipe, fields), *_ignored(recipe))
     bounds = [facts[name] for name in ("longest_response", "longest_sequence") if name in facts]
     longest_response = min(bounds) if bounds else None
     return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
@@ -133,6 +136,8 @@ def _known(path: str) -> str:
 
 def _cluster(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """GPUs of a node, and of the whole job."""
+    if "pool_gpus" in facts:
+        return gpus_per_node(facts["pool_gpus"]), sum(facts["pool_gpus"])
     if "nodes" in facts:
         return facts["gpus_per_node"], facts["nodes"] * facts["gpus_per_node"]
     if "train_nodes" not in facts:

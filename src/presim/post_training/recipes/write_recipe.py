@@ -15,12 +15,13 @@ from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_request import RlRequest
 
 # A line of a setting: Hydra's overrides, YAML, or arguments of a command.
-_LINES = {"verl": "{}={}", "nemo-rl": "{}={}", "trl": "{}: {}", "slime": "--{} {}"}
+_LINES = {"verl": "{}={}", "nemo-rl": "{}={}", "trl": "{}: {}", "slime": "--{} {}", "openrlhf": "--{} {}"}
 WRITTEN = tuple(_LINES)
 # Words of keys whose values presim calls otherwise.
 _WORDS = (
     True, False, "fsdp2", "megatron", "fsdp", "vllm", "sglang", "grpo", "gae", "rloo", "reinforce_plus_plus", 0.01, 0.0,
     "colocate", "server", "fp8", "auto", "R3", "disabled",
+    "group_norm", "model",
 )  # fmt: skip
 # Fields that no recipe has, or that follow from others.
 _BESIDE = (
@@ -72,7 +73,7 @@ def settings_for(framework: str, request: RlRequest, job: RlJob) -> WrittenJob:
 
 
 def _lines(framework: str, settings: Mapping[str, Any]) -> list[str]:
-    if framework == "slime":  # switches are named or not
+    if framework in ("slime", "openrlhf"):  # switches are named or not
         settings = {name: "" if value is True else value for name, value in settings.items() if value is not False}
     return [_LINES[framework].format(name, _text(value)).rstrip() for name, value in settings.items()]
 

@@ -30,7 +30,7 @@ def written_facts(framework: str, request: RlRequest, job: RlJob) -> Mapping[str
     gpus, gpus_per_node = job.placement.gpus, job.cluster.gpus_per_node
     request = _resolved(request, job)
     facts = _shared(request)
-    writers = {"verl": _verl, "nemo-rl": _nemo_rl, "slime": _slime}
+    writers = {"verl": _verl, "nemo-rl": _nemo_rl, "slime": _slime, "openrlhf": _openrlhf}
     if framework == "trl":
         return _trl(request, facts, gpus)
     return facts | writers[framework](request, facts, gpus, gpus_per_node)
@@ -122,6 +122,41 @@ def _slime(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_nod
     keyed |= {"begun_prompts": request.prompts + request.spare_prompts if request.spare_prompts else None}
     keyed |= {"old_logprobs": request.old_logprobs, "rollout_gpus": rollout_gpus or None, **_ahead(request)}
     return keyed | _nodes("train", gpus - rollout_gpus, gpus_per_node)
+
+
+def _openrlhf(request: RlRequest, facts: Mapping[str, Any], gpus: int, gpus_per_node: int) -> dict[str, Any]:
+    if request.dp_style not in ("fsdp2", "ddp"):
+        raise InputError(
+            f"OpenRLHF trains with DeepSpeed's ZeRO, not {request.dp_style}; leave out --write, or use --dp-style fsdp2"
+        )
+    is_colocated, is_ahead = facts["is_colocated"], request.staleness > 0
+    if not is_colocated and not is_ahead and request.algorithm == "ppo":
+        raise InputError(
+            "OpenRLHF has no critic on the actor's GPUs beside engines on others on-policy; add --staleness"
+        )
+    rollout_gpus = gpus if is_colocated else _rollout_gpus(request, gpus)
+    train_gpus = gpus if is_colocated else gpus - rollout_gpus
+    sharded_stage = 3 if request.reshard else 2
+    keyed: dict[str, Any] = {
+        "mini_batch_responses": _updated_prompts(request) * request.samples,
+        "algorithm": request.algorithm,
+        "epochs": request.epochs,
+        "zero_stage": sharded_stage if request.dp_style == "fsdp2" else 0,
+        "packs_samples": not request.pads_to_longest,
+        "packs_tokens": not request.micro_sequences,
+        "micro_sequences": request.micro_sequences,
+        "logprob_sequences": request.logprob_sequences,
+        "trainer_sleeps": {"parameters", "optimizer"} <= set(request.offload),
+        "offloads_reference": "reference" in request.offload,
+        "sleep_level": min(request.sleep_level, 1) if is_colocated else 0,
+        "colocates_all": is_colocated or is_ahead,
+        "colocates_reference": True,
+        "is_asynchronous": is_ahead,
+        "engine_count": rollout_gpus // facts["engine.tp"],
+    }
+    sizes = _nodes("train", train_gpus, gpus_per_node)
+    of_reference = {name.replace("train", "reference"): size for name, size in sizes.items()}
+    return keyed | sizes | of_reference | _ahead(request)
 
 
 def _trl(request: RlRequest, facts: Mapping[str, Any], gpus: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from presim.serving.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
 Record = dict[str, Any]  # a column by its name
+_SPARE_ROWS = 2  # of a log that is full for the loop
 _WAITING_STEPS = 200  # steps of the uncompiled loop between two looks at whether the compiled one is there
 
 
@@ -60,37 +61,80 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
 
     Where no machine code of the loop is on disk, the loop runs uncompiled until another process has compiled it.
     """
-    loop = _Loop(*start(workload, fleet, record=record), compiled=compiled)
-    pieces: dict[str, list[Ints]] = {"log": [], "gaps": [], "schedule": [], "events": []}
-    code = 1
-    before = -1
-    while code == 1:
-        code = loop.run()
-        columns = loop.columns
-        before = _drain(columns, pieces, before)
-    if code == 2:
-        raise InternalError(_stopped(workload, fleet, columns["status"]))
-    out = {name: np.asarray(columns[name], np.int64) for name in _PER_REQUEST}
-    return Served(
-        workload,
-        **out,
-        steps=_joined(pieces["log"]).reshape(-1, serving_state.LOG),
-        gaps=_joined(pieces["gaps"]).reshape(-1, 2),
-        schedule=_joined(pieces["schedule"]).reshape(-1, 3),
-        events=_joined(pieces["events"]).reshape(-1, 3),
-        redone=int(columns["counters"][serving_state.REDONE]),
-        demoted=int(columns["counters"][serving_state.DEMOTED]),
-        dropped=int(columns["counters"][serving_state.DISK_LOST]),
-        stored=int(columns["counters"][serving_state.POOL_STORED]),
-    )
+    run = FleetRun(workload, fleet, record=record, compiled=compiled)
+    while not run.is_done:
+        run.advance()
+    return run.served()
+
+
+class FleetRun:
+    """A run that pauses: what happens before `now_ns` is known, and no more of it is simulated than is asked for.
+
+    Not done -> `advance` -> not done … -> done; `served` takes the logs out, once.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        fleet: Fleet,
+        *,
+        record: bool = False,
+        compiled: bool = True,
+        pause_steps: int | None = None,
+    ) -> None:
+        """``pause_steps``: most steps of all engines between two pauses; None: what a log has room for."""
+        self.workload, self.fleet, self.is_done = workload, fleet, False
+        self._loop = _Loop(*start(workload, fleet, record=record), compiled=compiled, pause_steps=pause_steps)
+        self._pieces: dict[str, list[Ints]] = {"log": [], "gaps": [], "schedule": [], "events": []}
+        self._logged = -1
+
+    def advance(self) -> None:
+        """Go on until the next pause, or the end.
+
+        Raises:
+            InternalError: no engine makes progress.
+        """
+        code = self._loop.run()
+        columns = self._loop.columns
+        self._logged = _drain(columns, self._pieces, self._logged)
+        if code == 2:
+            raise InternalError(_stopped(self.workload, self.fleet, columns["status"]))
+        self.is_done = code == 0
+
+    @property
+    def now_ns(self) -> int:
+        """The time before which everything has happened."""
+        return int(self._loop.columns["counters"][serving_state.NOW])
+
+    def column(self, name: str) -> Ints:
+        """A copy of a column of requests, as it is now."""
+        return np.array(self._loop.columns[name], np.int64)
+
+    def served(self) -> Served:
+        """What has happened; requests that are not finished have their tokens so far."""
+        counters, pieces = self._loop.columns["counters"], self._pieces
+        return Served(
+            self.workload,
+            **{name: self.column(name) for name in _PER_REQUEST},
+            steps=_joined(pieces["log"]).reshape(-1, serving_state.LOG),
+            gaps=_joined(pieces["gaps"]).reshape(-1, 2),
+            schedule=_joined(pieces["schedule"]).reshape(-1, 3),
+            events=_joined(pieces["events"]).reshape(-1, 3),
+            redone=int(counters[serving_state.REDONE]),
+            demoted=int(counters[serving_state.DEMOTED]),
+            dropped=int(counters[serving_state.DISK_LOST]),
+            stored=int(counters[serving_state.POOL_STORED]),
+        )
 
 
 class _Loop:
     """The scheduler's loop over a program and its state: uncompiled on lists, then compiled on arrays."""
 
-    def __init__(self, program: Record, columns: Record, *, compiled: bool) -> None:
+    def __init__(self, program: Record, columns: Record, *, compiled: bool, pause_steps: int | None = None) -> None:
         self.program, self.columns = program, columns
         self._log_rows = int(program["fleet_knobs"][serving_state.LOG_ROWS])
+        if pause_steps is not None:
+            self._log_rows = min(self._log_rows, pause_steps + _SPARE_ROWS)
         self._is_compiled = False
         self._may_compile = compiled
         if not compiled or compiled_loop.is_compiling():
@@ -103,7 +147,9 @@ class _Loop:
             self._is_compiled = True
         run: Any = compiled_loop.compiled_run() if self._is_compiled else uncompiled_loop.run
         is_waiting = self._may_compile and not self._is_compiled
-        self.program["fleet_knobs"][serving_state.LOG_ROWS] = _WAITING_STEPS + 2 if is_waiting else self._log_rows
+        self.program["fleet_knobs"][serving_state.LOG_ROWS] = (
+            min(_WAITING_STEPS + _SPARE_ROWS, self._log_rows) if is_waiting else self._log_rows
+        )
         code: int = run(serving_state.Program(**self.program), serving_state.ServingState(**self.columns))
         return code
 
