@@ -64,6 +64,7 @@ def predict_rl(
         raise InputError("--train has the step of one plan and pool; leave out --search and --framework, or --train")
     framework = framework_of(request, options, progress)
     if searches:
+        _compile_scheduler(progress)
         best, request, job = search(
             request, chosen_cluster(options), price_per_gpu_hour, progress, framework, vary, study
         )
@@ -71,10 +72,19 @@ def predict_rl(
         return _with_settings(best, writes, request, job)
     step = _captured_step(train, options) if train is not None else None
     built = build_job(request, chosen_cluster(options), progress, framework=framework, captured=step)
+    _compile_scheduler(progress)
     progress("simulating rollouts")
     run = simulate(built.job, built.prices)
     single = answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
     return _with_settings(single, writes, request, built.job)
+
+
+def _compile_scheduler(progress: Callable[[str], None]) -> None:
+    """Rollouts are millions of tokens: uncompiled they take some twenty times as long as compiling the loop."""
+    from presim.serving.fast.compiled_scheduler import compiled_run
+
+    progress("compiling the scheduler's loop, or loading it")
+    compiled_run()
 
 
 def _captured_step(directory: str | os.PathLike[str], options: ClusterOptions) -> CapturedStep:
