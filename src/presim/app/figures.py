@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from presim.app.key_figures import KeyFigure, Summary
+from presim.app.study_figures import STUDIES
 from presim.planner.study import Answer
 from presim.planner.trials.trial import format_value
 from presim.post_training.rl_answer import RlAnswer
@@ -21,34 +23,14 @@ from presim.studies.saved_results.read_result import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 
-class KeyFigure(msgspec.Struct, frozen=True):
-    """A key figure. Two results are compared by figures of one key."""
-
-    key: str
-    label: str
-    number: float | None  # None: cannot be compared
-    text: str
-    remark: str = ""
-    better: int = 0  # 1: larger is better; -1: smaller is better
-    unit: str = ""  # of the number
-    low: float | None = None  # of its 80 % interval; None: it has none
-    high: float | None = None
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """What a result says first: of which model, GPU and cluster, and its key figures."""
-
-    subject: str
-    gpu: str
-    cluster: str
-    figures: list[KeyFigure]
-    warning: str = ""
-
-
 def summary_of(result: SavedResult) -> Summary:
-    """The summary of a result; of kinds without key figures, its name alone."""
+    """The summary of a result; of kinds without key figures, its name alone.
+
+    Raises:
+        InputError: the result lacks what its figures are made of.
+    """
     summarise = _SUMMARIES.get(result.kind.name)
-    summary = summarise(result.content) if summarise else Summary("", "", "", [])
+    summary = result.read_by(summarise) if summarise else Summary("", "", "", [])
     return msgspec.structs.replace(summary, warning=f"partial: {result.partial}") if result.partial else summary
 
 
@@ -281,4 +263,5 @@ _SUMMARIES: dict[str, Callable[[Any], Summary]] = {
     "deployments": _of_deployments,
     "training": _of_training,
     "rl": _of_rl,
+    **STUDIES,
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from presim.studies.saved_results.decode import decode
 from presim.studies.saved_results.kinds import KINDS, ResultKind, imported
 from presim.system.files import to_type
 
+_Answer = TypeVar("_Answer")
 _SCHEMA = re.compile(r"presim-([a-z-]+)/(\d{1,9})")
 INTERRUPTED = "the work was interrupted"  # where a file does not say why it is partial
 _BY_NAME = {kind.name: kind for kind in KINDS}
@@ -44,8 +46,16 @@ class SavedResult:
         Raises:
             InputError: the content lacks what the function shows.
         """
+        return self.read_by(self.kind.part(part))
+
+    def read_by(self, function: Callable[[Any], _Answer]) -> _Answer:
+        """What a function makes of the content.
+
+        Raises:
+            InputError: the content lacks what the function reads.
+        """
         try:
-            return self.kind.part(part)(self.content)
+            return function(self.content)
         except _DAMAGES as error:
             raise _damaged(self.path, self.kind, repr(error)) from error
 
