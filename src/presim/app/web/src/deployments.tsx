@@ -152,7 +152,9 @@ export function DeploymentsPane({ data, name }: { data: DeploymentsData; name: s
             checked={chosen.includes(row)}
             onChange={() => toggle(row)}
           />,
-          entry.deployment,
+          <span key="name" class="name">
+            {entry.deployment}
+          </span>,
           ...COLUMNS.map(({ key }) => text(entry, key)),
           verdict(entry),
         ])}
