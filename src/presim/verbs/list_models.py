@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.system.files.field_docs import doc
 from presim.units import count
 
-_LEAST = {"weights": 9, "layers": 16, "for": 8}  # columns of the terminal
+_LEAST = {"weights": 9, "layers": 14, "for": 8}  # columns of the terminal
 _TRAINING, _SERVING = ("compose", "search", "graph"), ("serve", "deploy", "prefill")
 
 
@@ -71,9 +71,8 @@ def render(content: ModelList) -> RenderableType:
     for column in ("name", "parameters", "context", "weights", "layers", "for"):
         is_number = column in ("parameters", "context")
         is_kept = is_number or column == "name"  # in one line, so that the others are wrapped
-        table.add_column(
-            column, justify="right" if is_number else "left", no_wrap=is_kept, min_width=_LEAST.get(column)
-        )
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(column, justify=justify, no_wrap=is_kept, min_width=_LEAST.get(column))
     for entry in content.models:
         table.add_row(
             entry.name,
