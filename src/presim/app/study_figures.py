@@ -45,8 +45,8 @@ def _of_gate(gate: Gate) -> Summary:
     passed = sum(job.passed for job in gate.jobs)
     total = len(gate.jobs)
     figures = [KeyFigure("passed", "jobs within their budgets", passed, f"{passed:,} of {total:,}", "", 1)]
-    beyond = [job.name for job in gate.jobs if not job.passed]
-    warning = f"beyond the budget or failed: {', '.join(beyond)}" if beyond else ""
+    failed_names = [job.name for job in gate.jobs if not job.passed]
+    warning = f"beyond the budget or failed: {', '.join(failed_names)}" if failed_names else ""
     return Summary(", ".join(job.name for job in gate.jobs), "", "", figures, warning)
 
 
@@ -77,10 +77,10 @@ def _of_prefill(answer: dict[str, Any]) -> Summary:
 
 
 def _of_matrix(matrix: Matrix) -> Summary:
-    own = {run.on: run for run in matrix.runs if run.on == run.plan_of and run.step_time_s is not None}
+    run_by_cluster = {run.on: run for run in matrix.runs if run.on == run.plan_of and run.step_time_s is not None}
     figures = [
         _step(f"step {matrix.clusters[number]}", f"best on {matrix.clusters[number]}", run.step_time_s)
-        for number, run in sorted(own.items())
+        for number, run in sorted(run_by_cluster.items())
     ]
     return Summary(f"{matrix.subject}: best plans across clusters", "", ", ".join(matrix.clusters), figures)
 

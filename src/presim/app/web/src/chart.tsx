@@ -174,7 +174,7 @@ function drawMarks(plot: uPlot, marks: Mark[]) {
     context.textAlign = isRight ? "right" : "left";
     const offset = (isRight ? -4 : 4) * scale;
     const [x, y] =
-      mark.axis === "x" ? [at + offset, top + (14 + 16 * index) * scale] : [left + 4 * scale, at - 6 * scale];
+      mark.axis === "x" ? [at + offset, top + height - (8 + 16 * index) * scale] : [left + 4 * scale, at - 6 * scale];
     context.setLineDash([]);
     context.strokeStyle = style("--paper"); // a rim, so that points below do not cross the letters
     context.lineWidth = 4 * scale;
