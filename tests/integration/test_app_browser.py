@@ -393,7 +393,7 @@ def test_deployments_are_chosen_in_chart_and_table_and_compared(address: str, br
     answer = decode_json((folder / "deploy-1.json").read_bytes())
     browser.resize(1280)
     browser.open(f"{address}result/deploy-1", "light", ready("deployments"))
-    rows = "[...document.querySelectorAll('#pane table tbody tr')]"
+    rows = "[...document.querySelectorAll('#pane .scroll tbody tr')]"
     (best,) = browser.value(f"{rows}.map(row => row.innerText.split('\\t')).filter(row => row.includes('best'))")
     assert best[6:8] == [f"{answer['best']['ttft_ms']:.3g}", f"{answer['best']['tpot_ms']:.3g}"]
     assert len(answer["simulated"]) > 1
