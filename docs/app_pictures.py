@@ -24,9 +24,7 @@ sys.path.insert(0, str(DOCS.parent / "tests"))
 from support.chromium import Browser, started  # noqa: E402  # a helper of the tests
 
 WORDS = "compose llama3-8b --gpu h100-sxm --nodes 16 --gpus-per-node 8 --seq 4096 --json llama3-8b.json"
-DEPLOY = (
-    "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --no-disaggregation --slo ttft:500 --slo tpot:50 --json deploy.json"
-)
+DEPLOY = "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo ttft:500 --slo tpot:50 --json deploy.json"
 SIZE = 1200, 900  # pixels
 SHOWN = "!!document.querySelector('[data-ready={}]')"
 

@@ -52,8 +52,8 @@ const text = (entry: Deployment, key: keyof Deployment) =>
   typeof entry[key] === "number" ? number(entry[key] as number) : "";
 
 function says(entry: Deployment): string {
-  const figures = COLUMNS.slice(2).map(({ name, key }) => `${text(entry, key)} ${name}`);
-  return `${entry.deployment}: ${figures.join(", ")}`;
+  const speeds = `${text(entry, "tokens_per_s_per_gpu")} tokens/s/GPU, ${text(entry, "tokens_per_s_per_user")} tokens/s for a user`;
+  return `${entry.deployment}: ${speeds}, TTFT ${text(entry, "ttft_ms")} ms, TPOT ${text(entry, "tpot_ms")} ms`;
 }
 
 export function DeploymentsPane({ data, name }: { data: DeploymentsData; name: string }) {
