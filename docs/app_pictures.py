@@ -69,7 +69,7 @@ def take(browser: Browser, address: str) -> None:
     for _ in range(4):
         browser.press("ArrowLeft")
     browser.wait("document.querySelector('.copied pre').textContent.includes('inter=0.5')")
-    browser.wait("document.querySelector('[role=status]').textContent.startsWith('Answered')")
+    browser.wait("document.querySelector('[data-ready=change] [role=status]').textContent.startsWith('Answered')")
     browser.value("document.activeElement.blur()")
     browser.picture().quantize(200).save(DOCS / "pictures" / "app-what-if.png", optimize=True)
 
