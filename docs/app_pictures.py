@@ -24,7 +24,8 @@ sys.path.insert(0, str(DOCS.parent / "tests"))
 from support.chromium import Browser, started  # noqa: E402  # a helper of the tests
 
 WORDS = "compose llama3-8b --gpu h100-sxm --nodes 16 --gpus-per-node 8 --seq 4096 --json llama3-8b.json"
-DEPLOY = "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo ttft:500 --slo tpot:50 --json deploy.json"
+DEPLOY = "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo ttft:500 --slo tpot:50"
+DEPLOY = f"{DEPLOY} --json deploy.json"
 SIZE = 1200, 900  # pixels
 SHOWN = "!!document.querySelector('[data-ready={}]')"
 
@@ -68,8 +69,8 @@ def take(browser: Browser, address: str) -> None:
     browser.value("document.getElementById('change-bandwidth').focus()")
     for _ in range(4):
         browser.press("ArrowLeft")
-    browser.wait("document.querySelector('.copied pre').textContent.includes('inter=0.5')")
-    browser.wait("document.querySelector('[data-ready=change] [role=status]').textContent.startsWith('Answered')")
+    browser.wait("document.querySelector('.copied pre')?.textContent.includes('inter=0.5')")
+    browser.wait("document.querySelector('[data-ready=change] [role=status]')?.textContent.startsWith('Answered')")
     browser.value("document.activeElement.blur()")
     browser.picture().quantize(200).save(DOCS / "pictures" / "app-what-if.png", optimize=True)
 
