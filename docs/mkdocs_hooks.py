@@ -18,6 +18,8 @@ from mkdocs.structure.pages import Page
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 _OUTSIDE = "repository/"
+# Weight of pages in the site's search: a question finds the page that answers it before notes and references.
+_SEARCH_BOOSTS = {"guide/which-verb.md": 20.0, "guide/": 4.0, "tutorial/": 4.0, "index.md": 4.0, _OUTSIDE: 0.3}
 _GLOBS = ("*.md", "LICENSE", "benchmarks/**/*.md", "validation/**/*.md", "examples/**/*.md")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 _ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#]+)\)", re.MULTILINE)
@@ -59,6 +61,8 @@ def _targets(page: Path) -> list[Path]:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Points links to where their targets are in the site."""
     here = page.file.src_uri
+    boost = next((boost for start, boost in _SEARCH_BOOSTS.items() if here.startswith(start)), 1.0)
+    page.meta.setdefault("search", {"boost": boost})
     source = here.removeprefix(_OUTSIDE) if here.startswith(_OUTSIDE) else f"docs/{here}"
     folder = posixpath.dirname(source)
     return _LINK.sub(

@@ -388,6 +388,34 @@ def test_plans_of_a_search_are_chosen_compared_and_exported(address: str, browse
     assert [float(row["step_time_s"]) for row in rows] == [step_s[number] for number in answer["best"]]
 
 
+def test_deployments_are_chosen_in_chart_and_table_and_compared(address: str, browser: Browser, folder: Path) -> None:
+    """The row of the best has the figures of the answer; the other axis has the limit of its own metric only."""
+    answer = decode_json((folder / "deploy-1.json").read_bytes())
+    browser.resize(1280)
+    browser.open(f"{address}result/deploy-1", "light", ready("deployments"))
+    rows = "[...document.querySelectorAll('#pane .scroll tbody tr')]"
+    (best,) = browser.value(f"{rows}.map(row => row.innerText.split('\\t')).filter(row => row.includes('best'))")
+    assert best[6:8] == [f"{answer['best']['ttft_ms']:.3g}", f"{answer['best']['tpot_ms']:.3g}"]
+    assert len(answer["simulated"]) > 1
+    browser.value(f"{rows}.slice(0, 2).forEach(row => row.querySelector('input').click())")
+    browser.wait("!!document.querySelector('[data-chosen=\"2\"]')")
+    head = browser.value("[...document.querySelectorAll('[data-chosen] th')].map(cell => cell.textContent)")
+    assert head == [entry["deployment"] for entry in answer["simulated"][:2]]
+    assert layout.faults(browser) == []
+    assert "SLO" in browser.value("document.querySelector('.chart').getAttribute('aria-label')")
+    browser.value(
+        "(select => { select.value = 'ttft'; select.dispatchEvent(new Event('change', {bubbles: true})); })"
+        "(document.querySelector('#pane select'))"
+    )
+    browser.wait("document.querySelector('.chart').getAttribute('aria-label').includes('TTFT')")
+    assert "SLO" not in browser.value("document.querySelector('.chart').getAttribute('aria-label')")
+    left, top, width, height = browser.value(
+        "(box => [box.left, box.top, box.width, box.height])(document.querySelector('.u-over').getBoundingClientRect())"
+    )
+    browser.drag((left + width / 2, top + height / 2), (left + width / 2 + 5, top + height / 2))
+    browser.wait("document.querySelector('.tip').textContent.includes('tokens/s/GPU')")
+
+
 def test_a_dropped_config_is_named_by_the_form(empty: str, browser: Browser, tmp_path: Path) -> None:
     """It is copied into the folder first."""
     browser.resize(1280)

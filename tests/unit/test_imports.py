@@ -171,6 +171,8 @@ MAY_IMPORT = {
         *(f"presim.{part}" for part in ("report", "cli", "evaluation", "verbs.simulate")),
         "presim.verbs.prepare",
         "presim.post_training.rl_answer",
+        "presim.serving.prompts.prefill_record",
+        "presim.studies.gate.budget_check",
         "presim.studies.saved_jobs",
         "presim.studies.saved_results",
     },

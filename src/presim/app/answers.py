@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from presim.app.figures import Summary
 from presim.app.jobs import State as JobState
+from presim.app.key_figures import Summary
 
 
 class ProjectRow(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ import msgspec
 
 import presim
 from presim.app.answers import Done, JobLog, JobStatus, Overview, PaneData, Refusal, Result
-from presim.app.figures import Summary
 from presim.app.forms import Form
+from presim.app.key_figures import Summary
 from presim.app.words import Checked
 from presim.report.blocks import Block
 

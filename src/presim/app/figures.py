@@ -8,46 +8,29 @@ from typing import Any
 
 import msgspec
 
+from presim.app.key_figures import KeyFigure, Summary
+from presim.app.study_figures import STUDIES
 from presim.planner.study import Answer
 from presim.planner.trials.trial import format_value
 from presim.post_training.rl_answer import RlAnswer
 from presim.report import content
 from presim.result import Result
 from presim.result.deployments import DeployResult
+from presim.result.memory import Memory
 from presim.result.serving import ServingResult
 from presim.result.training import Projection
 from presim.studies.saved_results.read_result import SavedResult
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 
-class KeyFigure(msgspec.Struct, frozen=True):
-    """A key figure. Two results are compared by figures of one key."""
-
-    key: str
-    label: str
-    number: float | None  # None: cannot be compared
-    text: str
-    remark: str = ""
-    better: int = 0  # 1: larger is better; -1: smaller is better
-    unit: str = ""  # of the number
-    low: float | None = None  # of its 80 % interval; None: it has none
-    high: float | None = None
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """What a result says first: of which model, GPU and cluster, and its key figures."""
-
-    subject: str
-    gpu: str
-    cluster: str
-    figures: list[KeyFigure]
-    warning: str = ""
-
-
 def summary_of(result: SavedResult) -> Summary:
-    """The summary of a result; of kinds without key figures, its name alone."""
+    """The summary of a result; of kinds without key figures, its name alone.
+
+    Raises:
+        InputError: the result lacks what its figures are made of.
+    """
     summarise = _SUMMARIES.get(result.kind.name)
-    summary = summarise(result.content) if summarise else Summary("", "", "", [])
+    summary = result.read_by(summarise) if summarise else Summary("", "", "", [])
     return msgspec.structs.replace(summary, warning=f"partial: {result.partial}") if result.partial else summary
 
 
@@ -65,15 +48,20 @@ def _of_run(result: Result) -> Summary:
     if memory.peak_reserved_bytes:
         used_bytes = memory.peak_reserved_bytes + content.outside_allocator_bytes(result)
         verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
-        figures.append(_memory(used_bytes, f"of {memory.device_total_bytes / GIB:.1f}: {verdict}"))
+        figures.append(_memory(used_bytes, f"of {memory.device_total_bytes / GIB:,.1f}: {verdict}"))
     if result.step_time_s:
         exposed_s = result.time.exposed_communication_s
         share = percent(exposed_s / result.step_time_s)
         figures.append(KeyFigure("exposed", "exposed communication", exposed_s, seconds(exposed_s), share, -1, "s"))
-    warning = ": ".join(content.failure(result) or ()) or (
-        "does not fit into the GPU's memory" if memory.fits is False else ""
-    )
+    warning = ": ".join(content.failure(result) or ()) or (_shortage(memory) if memory.fits is False else "")
     return Summary(job.script, job.gpu, f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}", figures, warning)
+
+
+def _shortage(memory: Memory) -> str:
+    """By how much it does not fit, that the times are of a step that could not run, and what would free memory."""
+    return " ".join(
+        part for part in (memory.verdict, "The times are those of GPUs with enough memory.", memory.advice) if part
+    )
 
 
 def _step_time(result: Result) -> KeyFigure:
@@ -85,7 +73,7 @@ def _step_time(result: Result) -> KeyFigure:
 
 
 def _memory(used_bytes: int, remark: str = "") -> KeyFigure:
-    return KeyFigure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:.1f} GiB", remark, -1, "GiB")
+    return KeyFigure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:,.1f} GiB", remark, -1, "GiB")
 
 
 _TAIL = "after half of the engines are done"
@@ -176,7 +164,7 @@ def _of_deployments(answer: DeployResult) -> Summary:
     if best is None:
         lacking = answer.without_room
         deployment, gpu = (lacking.deployment, lacking.gpu) if lacking else ("", "")
-        return Summary(deployment, gpu, "", [], "no deployment meets the SLO")
+        return Summary(_deployed(answer, deployment), gpu, "", [], "no deployment meets the SLO")
     figures = []
     for key, label, better in (
         ("tokens_per_s_per_gpu", "output tokens/s per GPU", 1),
@@ -191,7 +179,14 @@ def _of_deployments(answer: DeployResult) -> Summary:
             figures.append(KeyFigure(key, label, value, text, "", better))
     warning = "" if answer.best else "no deployment meets the SLO; this is the nearest"
     gpus = dict.fromkeys(gpu for gpu in (best.prefill_gpu, best.gpu) if gpu)
-    return Summary(best.deployment, ", ".join(gpus), "", figures, warning)
+    cluster = f"{best.gpus:,} x {' and '.join(gpus)}" if gpus else ""
+    return Summary(_deployed(answer, best.deployment), ", ".join(gpus), cluster, figures, warning)
+
+
+def _deployed(answer: DeployResult, deployment: str) -> str:
+    """The model, the load and the plan, as far as the result names them."""
+    load = answer.workload.name if answer.workload else ""
+    return ": ".join(part for part in (answer.model, deployment or "no plan", load) if part)
 
 
 def _of_training(projection: Projection) -> Summary:
@@ -202,12 +197,19 @@ def _of_training(projection: Projection) -> Summary:
             "days",
             days.mean,
             three_digits(days.mean),
-            f"{three_digits(days.p10)} to {three_digits(days.p90)}",
+            f"{three_digits(projection.days_low)} to {three_digits(projection.days_high)}",
             -1,
         ),
         KeyFigure("goodput", "goodput", projection.goodput, percent(projection.goodput), "", 1),
         KeyFigure("gpu_hours", "GPU hours", projection.gpu_hours, count(projection.gpu_hours), "", -1),
-        KeyFigure("energy", "energy", projection.energy_MWh, f"{three_digits(projection.energy_MWh)} MWh", "", -1),
+        KeyFigure(
+            "energy",
+            "energy",
+            projection.energy_MWh,
+            f"{three_digits(projection.energy_MWh)} MWh",
+            f"{three_digits(projection.energy_low_MWh)} to {three_digits(projection.energy_high_MWh)} MWh",
+            -1,
+        ),
     ]
     if projection.money is not None:
         figures.append(KeyFigure("money", "price", projection.money, count(projection.money), "", -1))
@@ -228,13 +230,18 @@ def _of_rl(answer: RlAnswer) -> Summary:
         KeyFigure("staleness", "staleness", step.mean_staleness, f"{step.mean_staleness:.2f} steps", "mean", -1),
     ]
     if step.kWh is not None:
-        figures.append(KeyFigure("energy", "energy of a step", step.kWh, f"{three_digits(step.kWh)} kWh", "", -1))
+        figures.append(KeyFigure("energy", "energy of a step", step.kWh, _energy(step.kWh), "", -1))
     if step.money_per_thousand_steps is not None:
         money = step.money_per_thousand_steps
         figures.append(KeyFigure("money", "price of 1,000 steps", money, three_digits(money), "", -1))
     gpus = sum(pool.gpus for pool in answer.pools)
     cluster = f"{gpus:,} x {answer.gpu}, {answer.placement}"
     return Summary(f"{answer.algorithm} on {answer.model}", answer.gpu, cluster, figures)
+
+
+def _energy(kilowatt_hours: float) -> str:
+    """In kWh, or in Wh where those are too few for three digits."""
+    return f"{kilowatt_hours:.3g} kWh" if kilowatt_hours >= 0.1 else f"{kilowatt_hours * 1e3:.3g} Wh"
 
 
 def _interval(bounds: Iterable[float] | None, unit: str = "") -> str:
@@ -256,4 +263,5 @@ _SUMMARIES: dict[str, Callable[[Any], Summary]] = {
     "deployments": _of_deployments,
     "training": _of_training,
     "rl": _of_rl,
+    **STUDIES,
 }

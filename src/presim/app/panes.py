@@ -10,8 +10,9 @@ import msgspec
 from presim.app.view.opened import Pane, opened
 from presim.post_training.rl_answer import RlAnswer
 from presim.report.palette import css_classes
-from presim.result.deployments import DeployResult
+from presim.result.deployments import DeployResult, SimulatedDeployment
 from presim.studies.saved_results.read_result import SavedResult
+from presim.units import GIB
 
 
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:
@@ -23,14 +24,34 @@ def panes_of(result: SavedResult) -> Mapping[str, Pane]:
 
 def _deployments(answer: DeployResult) -> dict[str, Any]:
     """Deployments by speed for a user and throughput: the estimated front, and those that were simulated."""
+    simulated = [_confirmed(entry, answer) for entry in answer.simulated if entry.tokens_per_s_per_user]
     return {
         "slo": answer.slo,
         "slo_statistics": answer.slo_statistics,
         "front": msgspec.to_builtins(answer.pareto),
-        "simulated": [msgspec.to_builtins(entry) for entry in answer.simulated if entry.tokens_per_s_per_user],
+        "simulated": msgspec.to_builtins(simulated),
+        "problem": answer.shortfall or _without_room(answer),
         "best": msgspec.to_builtins(answer.best),
         "sentences": [*answer.would_help, *answer.not_modelled],
     }
+
+
+def _confirmed(entry: SimulatedDeployment, answer: DeployResult) -> SimulatedDeployment:
+    """The best plan has the figures of its answer, which more requests have confirmed, in its row, too."""
+    best = answer.best
+    is_best = best is not None and (entry.deployment, entry.request_rate) == (best.deployment, best.request_rate)
+    return best if best is not None and is_best else entry
+
+
+def _without_room(answer: DeployResult) -> str:
+    lacking = answer.without_room
+    if lacking is None:
+        return ""
+    needed, missing = lacking.needed_bytes / GIB, lacking.missing_bytes / GIB
+    return (
+        f"No plan holds the model and the longest request. {lacking.deployment} lacks least: {needed:,.1f} GiB on each "
+        f"GPU, {missing:,.1f} GiB more than the engine may use."
+    )
 
 
 def _rl(answer: RlAnswer) -> dict[str, Any]:

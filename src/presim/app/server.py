@@ -33,7 +33,7 @@ from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
 from presim.errors import InputError
 from presim.report.palette import stylesheet
-from presim.system.files import FormatError, decode_json
+from presim.system.files import FormatError, decode_json, to_type
 from presim.system.localhost import HOSTS
 from presim.system.same_origin import PAGE_HEADERS, SameOrigin
 
@@ -167,7 +167,7 @@ def _of_other_site(origin: str) -> Response:
 
 def _values(body: bytes) -> Values:
     try:
-        values: dict[str, str | bool] = msgspec.convert(decode_json(body), dict[str, str | bool])
+        values: dict[str, str | bool] = to_type(decode_json(body), dict[str, str | bool])
     except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"the values of a form are an object of texts and switches ({error})") from error
     for name, value in values.items():

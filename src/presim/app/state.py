@@ -14,9 +14,10 @@ import msgspec
 import presim
 from presim.app import words
 from presim.app.answers import JobLog, JobStatus, Overview, ProjectRow, QuestionLine, Result
-from presim.app.figures import Summary, summary_of
+from presim.app.figures import summary_of
 from presim.app.forms import Form, form_of
 from presim.app.jobs import Jobs, ProjectJob
+from presim.app.key_figures import Summary
 from presim.app.panes import panes_of
 from presim.app.project import MOST_LETTERS, Project, is_model_config
 from presim.app.questions import QUESTIONS, SCRIPT_QUESTION, FormQuestion, question

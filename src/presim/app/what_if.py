@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from presim.app import words
-from presim.app.figures import Summary, summary_of
+from presim.app.figures import summary_of
+from presim.app.key_figures import Summary
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.studies.saved_results.read_result import read

@@ -19,7 +19,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.hardware.gpu_schema import ACCELERATOR, DERIVED, GPU, GPU_VENDORS, FigureSource, Gpu, Sourced
-from presim.system.files import FormatError, decode_toml, read_text
+from presim.system.files import FormatError, decode_toml, read_text, to_type
 
 P = TypeVar("P", bound=Sourced)
 GUIDE = "docs/guide/hardware.md"
@@ -85,7 +85,7 @@ def from_table(kind: type[P], table: Mapping[str, Any], location: str) -> P:
             )
     fields = {key_by_name[key].field: _to_field_unit(key_by_name[key], value, location) for key, value in table.items()}
     try:
-        part = msgspec.convert({"sources": [], **fields}, kind)
+        part = to_type({"sources": [], **fields}, kind)
     except msgspec.ValidationError as error:
         raise InputError(_invalid(error, key_by_name, table, location)) from error
     _check_sources(part, [key for key in key_by_name if key_by_name[key].figure], location)

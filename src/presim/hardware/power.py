@@ -8,6 +8,7 @@ import functools
 import msgspec
 
 from presim.hardware import constants as calibration
+from presim.system.files import to_type
 from presim.system.files.field_bounds import Share
 
 
@@ -25,4 +26,4 @@ class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def shares() -> dict[str, PowerShare]:
     """Shares by class of work; ``node``: the rest of a node, per GPU."""
-    return msgspec.convert(calibration.read("power.toml"), dict[str, PowerShare])
+    return to_type(calibration.read("power.toml"), dict[str, PowerShare])

@@ -35,6 +35,7 @@ from presim.planner.trials.storage import open_study
 from presim.planner.trials.trial import Trial
 from presim.planner.trials.trial_messages import Subject
 from presim.planner.trials.worker_pool import Workers
+from presim.system.files import to_type
 from presim.system.interrupts import caught
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def layers_note(request: SearchRequest, best: Sequence[Trial]) -> list[str]:
         return []
     listed = best[:_LISTED]
     points = [{**request.space.fixed, **trial.point} for trial in listed]
-    plans = [msgspec.convert(plan_of(point), Plan) for point in points]
+    plans = [to_type(plan_of(point), Plan) for point in points]
     megatron_count = sum(framework_needed(plan, point) == "megatron" for plan, point in zip(plans, points))
     notes = ["Plans are composed from the eager layers of the model's own code."]
     if megatron_count:

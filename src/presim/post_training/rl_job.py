@@ -113,7 +113,8 @@ class Placement:
             return f"colocated on {self.train_gpus} GPUs{scoring_text}"
         if self.is_hybrid:
             return f"{self.train_gpus} GPUs generate and then train, {self.engine_gpus} only generate{scoring_text}"
-        ahead = "on-policy" if not self.staleness else f"at most {self.staleness:g} steps off-policy"
+        steps_text = "step" if self.staleness == 1 else "steps"
+        ahead = f"at most {self.staleness:g} {steps_text} off-policy" if self.staleness else "on-policy"
         partial_text = ", partial rollouts" if self.is_partial else ""
         return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}{scoring_text}"
 

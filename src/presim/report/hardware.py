@@ -15,6 +15,7 @@ from presim.hardware.cluster import Cluster, Fabric, Node
 from presim.hardware.codec import keys, to_key_unit
 from presim.hardware.gpu_schema import DERIVED, Gpu, Sourced
 from presim.hardware.sanity_checks import find_impossible_figures
+from presim.system.files import to_type
 from presim.units import GIB, rate, seconds, three_digits
 
 # Columns that never wrap.
@@ -89,7 +90,7 @@ def render_part(part: Sourced) -> RenderableType:
 
 def cluster_text(content: dict[str, Any]) -> str:
     """In lines: the parts of a cluster's JSON, and the size of its network."""
-    cluster = msgspec.convert(content, Cluster)
+    cluster = to_type(content, Cluster)
     lines = []
     for part in cluster.all_parts:
         title = f"group {part.name!r}" if part.name else "all nodes" if not cluster.groups else "the rest"

@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.result import SCHEMA_VERSION, Result, deployments, serving
 from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
-from presim.system.files import FormatError, decode_json, names_folder, read_bytes, write_file
+from presim.system.files import FormatError, decode_json, names_folder, read_bytes, to_type, write_file
 from presim.system.files.field_bounds import Integer
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
@@ -60,7 +60,7 @@ def decode(data: bytes, name: str = "the result") -> Result:
             versions = f"schema {header.schema_version}, this one reads 1 and {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
         if header.schema_version == 1:
-            result = msgspec.convert(upgrade_1(decode_json(data)), Result)
+            result = to_type(upgrade_1(decode_json(data)), Result)
         else:
             result = decode_json(data, Result)
     except (FormatError, msgspec.MsgspecError, KeyError, TypeError) as error:

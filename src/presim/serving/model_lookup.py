@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from presim.composition.graph.take import hub_config
+from presim.composition.graph.take import config_file, hub_config, named_models
 from presim.composition.models import checkpoint
 from presim.composition.models.decoder_layers import Experts as Experts
 from presim.composition.models.decoder_layers import Indexer as Indexer
@@ -90,6 +90,8 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
         config = {key: value for key, value in table.items() if key not in _OF_TABLE}
         config |= dict.fromkeys(table.get("null", ()))
         return config, str(table.get("named", table["id"]))
+    if word in named_models() and not names_file(Path(word)):  # presim brings its config for training
+        return _read(config_file(word) or Path(word)), word
     path = Path(word)
     if names_folder(path):
         path = path / "config.json"

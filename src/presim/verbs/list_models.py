@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -14,6 +14,7 @@ from presim.errors import InputError
 from presim.system.files.field_docs import doc
 from presim.units import count
 
+_LEAST = {"weights": 9, "layers": 14, "for": 8}  # columns of the terminal
 _TRAINING, _SERVING = ("compose", "search", "graph"), ("serve", "deploy", "prefill")
 
 
@@ -21,8 +22,8 @@ class ModelEntry(msgspec.Struct, frozen=True):
     """A model that is known by name."""
 
     name: Annotated[str, doc("Its name.")]
-    parameters: Annotated[int | None, doc("Parameters; null for models that are only trained.")]
-    layers: Annotated[str, doc("Number and kinds of its layers; empty for models that are only trained.")]
+    parameters: Annotated[int | None, doc("Parameters; null for models that generate no text.")]
+    layers: Annotated[str, doc("Number and kinds of its layers; empty for models that generate no text.")]
     checkpoint: Annotated[str, doc("Data type of its published weights; empty likewise.")]
     context_tokens: Annotated[int | None, doc("Longest sequence; null likewise.")]
     verbs: Annotated[list[str], doc("Verbs that take the name.")]
@@ -45,20 +46,22 @@ def list_models(word: str = "") -> ModelList:
     from presim.composition.graph.take import named_models
     from presim.serving import model_lookup
 
-    trained, served = set(named_models()), set(model_lookup.names())
-    names = sorted(name for name in trained | served if word.lower() in name)
+    trained = set(named_models())
+    names = sorted(name for name in trained.union(model_lookup.names()) if word.lower() in name)
     if not names:
         raise InputError(f"no model has {word!r} in its name; `presim models` lists all, and a config.json is one, too")
-    return ModelList([_entry(name, name in trained, name in served) for name in names])
+    return ModelList([_entry(name, is_trained=name in trained) for name in names])
 
 
-def _entry(name: str, is_trained: bool, is_served: bool) -> ModelEntry:
+def _entry(name: str, *, is_trained: bool) -> ModelEntry:
     from presim.serving import model_lookup
 
-    verbs = [*(_TRAINING if is_trained else ()), *(_SERVING if is_served else ())]
-    if not is_served:
-        return ModelEntry(name, None, "", "", None, verbs)
-    shape = model_lookup.find(name)
+    trained_by = _TRAINING if is_trained else ()
+    try:
+        shape = model_lookup.find(name)
+    except InputError:  # an encoder, which generates no text
+        return ModelEntry(name, None, "", "", None, [*trained_by])
+    verbs = [*trained_by, *_SERVING]
     return ModelEntry(name, shape.parameters, shape.text, shape.checkpoint.text, shape.longest, verbs)
 
 
@@ -66,13 +69,16 @@ def render(content: ModelList) -> RenderableType:
     """The models as a table."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("name", "parameters", "context", "weights", "layers", "for"):
-        table.add_column(column, justify="right" if column in ("parameters", "context") else "left", overflow="fold")
+        is_number = column in ("parameters", "context")
+        is_kept = is_number or column == "name"  # in one line, so that the others are wrapped
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(column, justify=justify, no_wrap=is_kept, min_width=_LEAST.get(column))
     for entry in content.models:
         table.add_row(
             entry.name,
             count(entry.parameters) if entry.parameters else "",
             f"{entry.context_tokens:,}" if entry.context_tokens else "",
-            entry.checkpoint,
+            entry.checkpoint.partition(" (")[0],
             entry.layers,
             ", ".join(verbs[0] for verbs in (_TRAINING, _SERVING) if verbs[0] in entry.verbs),
         )

@@ -10,6 +10,7 @@ from presim.cost.overlap import model_of
 from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.options import ClusterOptions, EvaluationOptions, SimulateOptions
+from presim.system.files import to_type
 
 if TYPE_CHECKING:
     from presim.evaluation.what_if import Changes
@@ -93,7 +94,7 @@ def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobMani
     if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
         return cluster
     tables = captured.cluster_tables
-    groups = msgspec.convert(tables.groups, tuple[NodeGroup, ...])
+    groups = to_type(tables.groups, tuple[NodeGroup, ...])
     if groups and (cluster.world_size, cluster.gpus_per_node) != (captured.world_size, captured.gpus_per_node):
         raise InputError(
             f"the job was captured for {len(groups)} groups of nodes with {captured.world_size} GPUs, and they do not "

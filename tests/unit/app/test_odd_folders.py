@@ -40,6 +40,7 @@ def client(folder: Path) -> Iterator[TestClient]:
         ("list.json", b"[1]", "is not a result of presim"),
         ("newer.json", b'{"schema": "presim-result/999"}', "which this presim does not know"),
         ("damaged.json", b'{"schema": "presim-serving/1"}', "is a damaged result"),
+        ("bare.json", b'{"schema": "presim-prefill/1", "plan_of_a_rank": "", "batches": []}', "is a damaged result"),
         ("with space.json", b"{}", "rename with space.json"),
         ("größe.json", b"{}", "rename größe.json"),
     ],

@@ -14,6 +14,7 @@ from presim.errors import InputError
 from presim.planner.study import Answer
 from presim.planner.trials.trial import Trial
 from presim.result import Result
+from presim.result.serving import ServingResult
 from presim.studies.saved_results.read_result import SavedResult, read
 from presim.studies.saved_results.show_result import as_blocks
 
@@ -55,7 +56,9 @@ def _run(result: SavedResult) -> dict[str, Pane]:
 
 
 def _serving(result: SavedResult) -> dict[str, Pane]:
-    return {"serving": lambda: {**msgspec.to_builtins(result.content), "partial": result.partial}}
+    content: ServingResult = result.content
+    shown = {"slo_statistics": content.slo_statistic_by_metric, "partial": result.partial}
+    return {"serving": lambda: {**msgspec.to_builtins(content), **shown}}
 
 
 def _search(result: SavedResult) -> dict[str, Pane]:

@@ -13,6 +13,7 @@ from presim.report.bars import Bar, Part
 from presim.report.blocks import bar_block
 from presim.result import Result
 from presim.result.memory import ModulePeak
+from presim.units import GIB
 
 _MOST_MODULES = 40
 
@@ -27,6 +28,7 @@ def summary(result: Result, label: str, ranks: Sequence[int] = ()) -> dict[str, 
         "headline": [dataclasses.asdict(cell) for cell in content.headline(result)],
         "time": _parts(content.time_parts(result)) if result.step_time_s is not None else [],
         "memory": _parts(content.memory_parts(result)) if result.memory.peak_reserved_bytes else [],
+        "memory_limit": _memory_limit(result),
         "limits": [msgspec.to_builtins(limit) for limit in result.limits],
         "ranks": list(ranks),
         "notes": [*result.notes, *result.not_modelled],
@@ -36,6 +38,15 @@ def summary(result: Result, label: str, ranks: Sequence[int] = ()) -> dict[str, 
 def _parts(parts: Sequence[Part]) -> list[Any]:
     drawn: list[Any] = msgspec.to_builtins(bar_block(Bar(parts)).parts)
     return drawn
+
+
+def _memory_limit(result: Result) -> dict[str, Any] | None:
+    """Where the device's memory ends within the parts of the peak; null where all of them are within it."""
+    total_bytes = sum(part.size for part in content.memory_parts(result))
+    device_bytes = result.memory.device_total_bytes
+    if not 0 < device_bytes < total_bytes or not result.memory.peak_reserved_bytes:
+        return None
+    return {"name": f"the GPU's {device_bytes / GIB:.1f} GiB", "share": device_bytes / total_bytes}
 
 
 def memory(result: Result) -> dict[str, Any]:
@@ -48,6 +59,7 @@ def memory(result: Result) -> dict[str, Any]:
         "device": device.device_total_bytes,
         "verdict": device.verdict,
         "parts": _parts(content.memory_parts(result)) if device.peak_reserved_bytes else [],
+        "parts_limit": _memory_limit(result),
         "by_category": [msgspec.to_builtins(category) for category in device.by_category],
         "by_module": [msgspec.to_builtins(module) for module in device.by_module[:_MOST_MODULES]],
         "modules": [_module_peak(peak) for peak in device.modules[:_MOST_MODULES]],

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim.hardware import constants as calibration
+from presim.system.files import to_type
 from presim.system.files.field_bounds import (
     Count,
     Microseconds,
@@ -143,5 +144,5 @@ def find_constants(kind: type[T], section: str, generation: str, names: tuple[st
             entry = entries.get(nearest, {}).get(name)
             if entry is not None:
                 factor = 1.0 if (nearest, name) == (generation, names[0]) else BORROWED
-                return msgspec.convert(entry, kind), factor
+                return to_type(entry, kind), factor
     raise KeyError(f"calibration/operators.toml has no [{section}] for {generation} or any of {', '.join(names)}")

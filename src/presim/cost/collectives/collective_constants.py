@@ -12,7 +12,7 @@ import msgspec
 from presim.cost.analytic.operator_constants import ConstantsOrigin
 from presim.errors import InputError
 from presim.hardware import constants as calibration
-from presim.system.files import FormatError, convert
+from presim.system.files import FormatError, convert, to_type
 from presim.system.files.field_bounds import Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
 
 _Kind = TypeVar("_Kind", bound=ConstantsOrigin)
@@ -110,13 +110,13 @@ def table() -> dict[str, Any]:
 @functools.cache
 def hop_shares() -> dict[str, Efficiencies]:
     """Time of a hop between nodes by algorithm, relative to one of a tree with LL."""
-    return msgspec.convert(table()["hop_shares"], dict[str, Efficiencies])
+    return to_type(table()["hop_shares"], dict[str, Efficiencies])
 
 
 @functools.cache
 def channel_constants() -> ChannelConstants:
     """Constants of the number of channels."""
-    return msgspec.convert(table()["channels"], ChannelConstants)
+    return to_type(table()["channels"], ChannelConstants)
 
 
 def link_constants(generation: str, nvlink: bool, overrides: Mapping[str, Any] | None = None) -> LinkConstants:
@@ -143,7 +143,7 @@ def fabric_constants(kind: str, overrides: Mapping[str, Any] | None = None) -> F
 def exchange_constants(library: str) -> ExchangeConstants:
     """Constants of a library for expert-parallel exchanges, by the name in `Routed.library`."""
     entries = table()["exchange"]
-    return msgspec.convert(entries.get(library) or entries["deepep"], ExchangeConstants)
+    return to_type(entries.get(library) or entries["deepep"], ExchangeConstants)
 
 
 def _converted(entry: dict[str, Any], overrides: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:

@@ -11,6 +11,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.hardware import constants as calibration
+from presim.system.files import to_type
 from presim.system.files.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, Share
 
 Latencies = tuple[Microseconds, Microseconds, Microseconds]  # LL, LL128, Simple
@@ -68,13 +69,13 @@ def _table() -> dict[str, Any]:
 @functools.cache
 def search() -> Search:
     """The rates of the search for channels."""
-    return msgspec.convert(_table()["search"], Search)
+    return to_type(_table()["search"], Search)
 
 
 @functools.cache
 def threads() -> Threads:
     """Threads and thresholds."""
-    return msgspec.convert(_table()["threads"], Threads)
+    return to_type(_table()["threads"], Threads)
 
 
 def is_amd_host(generation: str) -> bool:
@@ -119,7 +120,7 @@ def rules(version: str = "") -> NcclRules:
     for name in versions():
         if not merged or _key(name) <= _key(text):
             merged.update(_table()["rules"][name])
-    return msgspec.convert(merged, NcclRules)
+    return to_type(merged, NcclRules)
 
 
 def _key(version: str) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from presim.cost.collectives.nccl_environment import Tuning
 from presim.cost.collectives.nccl_rules import is_amd_host
 from presim.cost.collectives.ring_search import ring_channels
 from presim.hardware import constants
+from presim.system.files import to_type
 from presim.system.files.field_bounds import Bytes, Microseconds, Ratio
 
 _ByProtocol = tuple[Ratio, Ratio, Ratio]
@@ -49,7 +50,7 @@ class _Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def _rules() -> _Rules:
-    return msgspec.convert(constants.read("rccl_rules.toml"), _Rules)
+    return to_type(constants.read("rccl_rules.toml"), _Rules)
 
 
 def has_rules(generation: str) -> bool:

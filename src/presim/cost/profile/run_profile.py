@@ -18,7 +18,7 @@ from presim.cost.profile import CARD_LOST, NO_GPU
 from presim.cost.profile.measurement_plan import MeasurementPlan, plan
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
-from presim.system.files import check_folder, decode_json_lines, make_folder, read_text, write_file
+from presim.system.files import check_folder, decode_json_lines, make_folder, read_text, to_type, write_file
 from presim.system.files.scratch import temporary_folder
 from presim.trace.signatures import Signature
 
@@ -171,6 +171,6 @@ def row_of(line: dict[str, Any], gpu: str) -> Measurement | str:
     if "error" in line:
         return f"PyTorch: {line['error']}"
     return Measurement(
-        gpu=gpu, signature=msgspec.convert(line["signature"], Signature), duration_ns=float(line["duration_ns"]),
+        gpu=gpu, signature=to_type(line["signature"], Signature), duration_ns=float(line["duration_ns"]),
         source=PROFILE, spread=float(line["spread"]), samples=int(line["samples"]),
     )  # fmt: skip

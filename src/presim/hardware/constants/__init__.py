@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from presim.system.files import decode_toml
+from presim.system.files import decode_toml, to_type
 from presim.system.files.field_bounds import Real
 
 
@@ -37,7 +37,7 @@ class SourcedConstant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def figures() -> Mapping[str, SourcedConstant]:
     """All constants of ``figures.toml``, by name."""
-    return MappingProxyType(msgspec.convert(read("figures.toml"), dict[str, SourcedConstant]))
+    return MappingProxyType(to_type(read("figures.toml"), dict[str, SourcedConstant]))
 
 
 def value(name: str) -> float:

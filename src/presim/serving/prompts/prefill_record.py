@@ -22,7 +22,7 @@ from presim.serving.prompts.prompt_times import PARTS
 
 SCHEMA = "presim-prefill/1"
 SIMPLE = ("zigzag", "contiguous", "whole")
-_SAID = {
+SPLIT_NAMES = {
     "dynamic": "each its own",
     "zigzag": "zigzag, all ranks",
     "contiguous": "contiguous, all",
@@ -122,13 +122,13 @@ def _policies(report: dict[str, Any]) -> Table:
         low, high = entry["interval_80_ms"]
         parts = [_number(entry["ms_of_the_slowest_by_part"][part]) for part in PARTS]
         saved = "" if name == "dynamic" else f"{report['saved'][name]['mean']:.1%}"
-        table.add_row(_SAID[name], _number(entry["ms"]), f"{_number(low)}-{_number(high)}", *parts, saved)
+        table.add_row(SPLIT_NAMES[name], _number(entry["ms"]), f"{_number(low)}-{_number(high)}", *parts, saved)
     return table
 
 
 def _in_order(policies: dict[str, Any]) -> dict[str, Any]:
     """The policies in the order of this module, since files sort their keys."""
-    return {name: policies[name] for name in _SAID if name in policies}
+    return {name: policies[name] for name in SPLIT_NAMES if name in policies}
 
 
 def _number(ms: float) -> str:
@@ -161,7 +161,7 @@ def _over_batches(report: dict[str, Any]) -> Table:
         saved = report["saved"].get(name)
         cells = [f"{saved[key]:.1%}" for key in ("mean", "median", "largest")] if saved else ["", "", ""]
         attention = f"{report['saved_of_attention_blocks'][name]['mean']:.1%}" if saved else ""
-        table.add_row(_SAID[name], _number(mean), *cells, attention)
+        table.add_row(SPLIT_NAMES[name], _number(mean), *cells, attention)
     return table
 
 
@@ -169,7 +169,7 @@ def render(batches: Sequence[Prefilled], content: dict[str, Any]) -> str:
     """A page: the report of a document, and the time of every rank (of the first batches)."""
     first = batches[0]
     drawings = [
-        Drawing(f"Split: {_SAID[name]}", _bars(split_plan, _longest(batch)), f"batch {number}" if number else "")
+        Drawing(f"Split: {SPLIT_NAMES[name]}", _bars(split_plan, _longest(batch)), f"batch {number}" if number else "")
         for number, batch in enumerate(batches[:4], 1 if len(batches) > 1 else 0)
         for name, split_plan in batch.policies.items()
     ]

@@ -16,6 +16,7 @@ import msgspec
 
 from presim.hardware import Gpu
 from presim.hardware import constants as calibration
+from presim.system.files import to_type
 from presim.system.files.field_bounds import Count, Microseconds, PositiveRatio, Ratio
 
 BYTES = {
@@ -127,7 +128,7 @@ def _peak(gpu: Gpu, weights: str) -> float:
 
 @functools.cache
 def _table() -> dict[str, dict[str, dict[str, ExpertConstants]]]:
-    return msgspec.convert(calibration.read("experts.toml"), dict[str, dict[str, dict[str, ExpertConstants]]])
+    return to_type(calibration.read("experts.toml"), dict[str, dict[str, dict[str, ExpertConstants]]])
 
 
 @functools.cache

@@ -28,16 +28,15 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
     """
 
     def predict(*words: str, **limits: float) -> Result:
-        import msgspec
-
         from presim.studies.gate import jobs
         from presim.studies.gate.budget_check import verdict
         from presim.studies.gate.budget_files import LIMITS, JobBudget
         from presim.studies.gate.text import sentences
+        from presim.system.files import to_type
 
         if unknown := sorted(set(limits) - set(LIMITS)):
             pytest.fail(f"no limit is called {unknown[0]}; there are {', '.join(LIMITS)}", pytrace=False)
-        budget = msgspec.convert({"name": request.node.name, "run": words, **limits}, JobBudget)
+        budget = to_type({"name": request.node.name, "run": words, **limits}, JobBudget)
         result, failure = jobs.predict(budget, Path(request.path).parent)
         judged = verdict(budget, result, failure, None)
         if not judged.passed or result is None:

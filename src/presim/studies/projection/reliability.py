@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
-from presim.system.files import decode_toml, read_text
+from presim.system.files import decode_toml, read_text, to_type
 from presim.system.files.field_bounds import PositiveRatio, Share
 
 _DATA = Path(__file__).with_name("reliability.toml")
@@ -66,4 +66,4 @@ class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_reliability() -> Reliability:
     """Load the published figures."""
     content = decode_toml(read_text(_DATA, "install presim again"))
-    return msgspec.convert(content, Reliability)
+    return to_type(content, Reliability)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from presim.errors import InputError
 from presim.studies.saved_results.decode import decode
 from presim.studies.saved_results.kinds import KINDS, ResultKind, imported
+from presim.system.files import to_type
 
-_CONVERTING = threading.Lock()  # msgspec 0.22 crashes where two threads convert to a type for the first time at once
+_Answer = TypeVar("_Answer")
 _SCHEMA = re.compile(r"presim-([a-z-]+)/(\d{1,9})")
 INTERRUPTED = "the work was interrupted"  # where a file does not say why it is partial
 _BY_NAME = {kind.name: kind for kind in KINDS}
@@ -45,8 +46,16 @@ class SavedResult:
         Raises:
             InputError: the content lacks what the function shows.
         """
+        return self.read_by(self.kind.part(part))
+
+    def read_by(self, function: Callable[[Any], _Answer]) -> _Answer:
+        """What a function makes of the content.
+
+        Raises:
+            InputError: the content lacks what the function reads.
+        """
         try:
-            return self.kind.part(part)(self.content)
+            return function(self.content)
         except _DAMAGES as error:
             raise _damaged(self.path, self.kind, repr(error)) from error
 
@@ -69,8 +78,7 @@ def read(path: Path) -> SavedResult:
     try:
         for function in (kind.upgrades[older] for older in range(version, kind.version)):
             document = imported(function)(document) if function else document
-        with _CONVERTING:
-            content = msgspec.convert(document, kind.part("struct")) if kind.struct else document
+        content = to_type(document, kind.part("struct")) if kind.struct else document
     except (msgspec.ValidationError, *_DAMAGES) as error:
         raise _damaged(path, kind, str(error)) from error
     result = SavedResult(path, kind, content, _partial(document))

@@ -16,7 +16,7 @@ makes a sentence of it. No other module decodes these formats (``tests/unit/syst
 
 from __future__ import annotations
 
-from presim.system.files.convert import convert
+from presim.system.files.convert import convert, to_type
 from presim.system.files.csv import decode_csv, encode_csv, encode_csv_rows
 from presim.system.files.file_limits import (
     MOST_BYTES,
@@ -79,6 +79,7 @@ __all__ = [
     "read_profile",
     "read_text",
     "shortened",
+    "to_type",
     "version",
     "write_file",
 ]

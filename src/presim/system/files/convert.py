@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -10,6 +11,9 @@ import msgspec
 from presim.system.files.file_limits import FormatError, shortened
 
 _Value = TypeVar("_Value")
+# msgspec 0.22 crashes where two threads convert to a type for the first time at once: while the first builds what it
+# knows of the type, the second reads it half built. msgspec holds the interpreter's lock, so that threads lose no time.
+CONVERTING = threading.RLock()
 _BOUND = re.compile(r"(?P<reason>Expected `(?:int|float)` [<>]=? .*?) - at `\$(?P<path>[^`]*)`")
 _STEP = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<index>\d+)\]")
 
@@ -25,9 +29,24 @@ def convert(document: Any, type: Any, *, strict: bool = True) -> Any:
         FormatError: a part is of another type, or a number is outside of its bounds; the message has the number.
     """
     try:
-        return msgspec.convert(document, type, strict=strict, str_keys=True)
+        with CONVERTING:
+            return msgspec.convert(document, type, strict=strict, str_keys=True)
     except (msgspec.ValidationError, TypeError) as error:  # a TypeError: a key that is no name of a field
         raise FormatError(explain(error, document)) from error
+
+
+@overload
+def to_type(document: Any, type: type[_Value]) -> _Value: ...
+@overload
+def to_type(document: Any, type: Any) -> Any: ...
+def to_type(document: Any, type: Any) -> Any:
+    """A document as a type, for callers that word msgspec's own errors or read presim's own data.
+
+    Raises:
+        msgspec.ValidationError: a part is of another type, or a number is outside of its bounds.
+    """
+    with CONVERTING:
+        return msgspec.convert(document, type)
 
 
 def explain(error: Exception, document: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from presim.system.files.convert import CONVERTING
 from presim.system.files.file_limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
 from presim.system.files.structure import check_structure
 
@@ -27,7 +28,8 @@ def decode_json(data: bytes | str, type: Any = Any, *, most_integer: int = MOST_
     encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     check_structure(encoded, most_integer)
     try:
-        return msgspec.json.decode(encoded, type=type)
+        with CONVERTING:
+            return msgspec.json.decode(encoded, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FormatError(first_line(error)) from error
     except RecursionError as error:  # a type that refers to itself; the depth is checked above
@@ -66,7 +68,8 @@ def decode_messagepack(data: bytes, type: type[_Value]) -> _Value:
         FormatError: it is no MessagePack, of another type, or nested too deep.
     """
     try:
-        return msgspec.msgpack.decode(data, type=type)
+        with CONVERTING:
+            return msgspec.msgpack.decode(data, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FormatError(first_line(error)) from error
     except RecursionError as error:

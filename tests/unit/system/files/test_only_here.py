@@ -11,6 +11,7 @@ from support.source_trees import PACKAGE, by_room, rooms, source_trees
 
 DECODERS = {
     "json": {"load", "loads", "dump"},
+    "msgspec": {"convert"},
     "msgspec.json": {"decode", "Decoder"},
     "msgspec.msgpack": {"decode", "Decoder"},
     "tomllib": {"load", "loads"},

@@ -15,6 +15,12 @@ export interface Declaration {
   is_multiple: boolean;
 }
 
+// A limit of a bar: its share of the whole.
+export interface Limit {
+  name: string;
+  share: number;
+}
+
 export interface Change {
   field: string;
   label: string;

@@ -10,6 +10,7 @@ export interface Line {
   isFilled?: boolean;
   isDashed?: boolean;
   isPoints?: boolean; // without a line
+  isLarge?: boolean; // points around those of other lines
   isMarked?: boolean; // with points on the line
   isBand?: boolean; // an edge of a band: the upper one, then the lower one
   values: (number | null)[];
@@ -93,8 +94,13 @@ export function Chart({
             stroke: style(line.colour),
             fill: line.isFilled ? `${style(line.colour)}55` : undefined,
             dash: line.isDashed ? [6, 4] : undefined,
-            width: line.isPoints || line.isBand ? 0 : 2,
-            points: { show: Boolean(line.isPoints || line.isMarked), size: 8, fill: style(line.colour) },
+            width: line.isLarge ? 3 : line.isPoints || line.isBand ? 0 : 2,
+            points: {
+              show: Boolean(line.isPoints || line.isMarked),
+              size: line.isLarge ? 14 : 8,
+              fill: line.isLarge ? "transparent" : style(line.colour),
+              width: line.isLarge ? 3 : 1,
+            },
             paths: line.isPoints ? () => null : undefined,
           })),
         ],
@@ -104,6 +110,7 @@ export function Chart({
     );
     const click = () => choose && plot.cursor.idx != null && choose(plot.cursor.idx);
     plot.over.addEventListener("click", click);
+    if (choose) plot.over.style.cursor = "pointer";
     const observer = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
     observer.observe(element);
     return () => {
@@ -167,7 +174,7 @@ function drawMarks(plot: uPlot, marks: Mark[]) {
     context.textAlign = isRight ? "right" : "left";
     const offset = (isRight ? -4 : 4) * scale;
     const [x, y] =
-      mark.axis === "x" ? [at + offset, top + (14 + 16 * index) * scale] : [left + 4 * scale, at - 6 * scale];
+      mark.axis === "x" ? [at + offset, top + height - (8 + 16 * index) * scale] : [left + 4 * scale, at - 6 * scale];
     context.setLineDash([]);
     context.strokeStyle = style("--paper"); // a rim, so that points below do not cross the letters
     context.lineWidth = 4 * scale;

@@ -90,6 +90,11 @@ export function wordOf(value: string, pattern: string): string {
   return value.slice(before.length, value.length - after.length);
 }
 
+// The change of a number to a reference, with its sign; in words where it is none.
+export function change(value: number, reference: number): string {
+  return difference(value, reference) || "as the first";
+}
+
 // Rows as a CSV file; texts with commas or quotation marks are quoted.
 export function csv(rows: (string | number | boolean | null | undefined)[][]): string {
   const cell = (value: string | number | boolean | null | undefined) => {
@@ -97,4 +102,13 @@ export function csv(rows: (string | number | boolean | null | undefined)[][]): s
     return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}
+
+// Have the browser save rows as a CSV file of a name.
+export function saveCsv(name: string, rows: (string | number | boolean | null | undefined)[][]): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([csv(rows)], { type: "text/csv" }));
+  link.download = `${name}.csv`;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }

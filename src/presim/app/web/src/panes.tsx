@@ -1,6 +1,6 @@
 // The panes of a result: each is drawn from the JSON of presim.view.
 import { useMemo } from "preact/hooks";
-import { type Block, getPane, type Part, type Values } from "./api";
+import { type Block, getPane, type Limit, type Part, type Values } from "./api";
 import { Chart, type Mark } from "./chart";
 import { DeploymentsPane } from "./deployments";
 import { bytes, number, time } from "./format";
@@ -30,7 +30,7 @@ function draw(name: string, pane: string, data: never, values: Values) {
     case "pools":
       return <RlPane data={data} />;
     case "deployments":
-      return <DeploymentsPane data={data} />;
+      return <DeploymentsPane data={data} name={name} />;
     case "search":
       return <SearchPane data={data} values={values} name={name} />;
     default:
@@ -43,6 +43,7 @@ interface SummaryData {
   failure: string[];
   time: Part[];
   memory: Part[];
+  memory_limit: Limit | null;
   limits: { name: string; seconds: number; statement: string; advice: string }[];
   notes: string[];
 }
@@ -61,7 +62,7 @@ function SummaryPane({ data }: { data: SummaryData }) {
       {data.memory.length > 0 && (
         <>
           <h2>Memory of the device in GiB</h2>
-          <Bar parts={data.memory} />
+          <Bar parts={data.memory} limit={data.memory_limit} />
         </>
       )}
       {data.limits.length > 0 && (
@@ -104,6 +105,7 @@ interface MemoryData {
   device: number;
   verdict: string;
   parts: Part[];
+  parts_limit: Limit | null;
   by_category: { name: string; bytes: number; blocks: number }[];
   by_module: { name: string; bytes: number; blocks: number }[];
 }
@@ -143,7 +145,7 @@ function MemoryPane({ data }: { data: MemoryData }) {
         <Chart x={x} lines={lines} marks={marks} xLabel="seconds" yLabel="GiB" label="Memory over the step" />
       )}
       <h2>At the peak, in GiB</h2>
-      <Bar parts={data.parts} />
+      <Bar parts={data.parts} limit={data.parts_limit} />
       <h2>By category</h2>
       <Table
         columns={["", "size", "blocks"]}

@@ -1,6 +1,5 @@
 // The best plans of a search: rows that are opened, chosen, compared and exported.
-import { useState } from "preact/hooks";
-import { bytes, csv, number, time } from "./format";
+import { bytes, change, number, saveCsv, time } from "./format";
 import { Table } from "./ui";
 
 export interface Trial {
@@ -19,7 +18,7 @@ export interface Trial {
   };
 }
 
-const MOST_ROWS = 50;
+export const MOST_ROWS = 50;
 const words = (name: string) => name.replaceAll("_", " ");
 
 export const tokensPerGpu = ({ figures }: Trial) => (figures.tokens_per_step ?? 0) / figures.step_time_s / figures.gpus;
@@ -75,13 +74,16 @@ export function Plans({
   varied,
   name,
   open,
+  chosen,
+  toggle,
 }: {
   best: Trial[];
   varied: string[];
   name: string;
   open: (trial: Trial) => string;
+  chosen: number[]; // ranks among the best
+  toggle: (rank: number) => void;
 }) {
-  const [chosen, setChosen] = useState<number[]>([]);
   const rows = best.slice(0, MOST_ROWS);
   const same = varied.filter((knob) => new Set(rows.map((trial) => String(trial.point[knob]))).size === 1);
   const differing = varied.filter((knob) => !same.includes(knob));
@@ -92,16 +94,9 @@ export function Plans({
     value: (trial) => String(trial.point[knob] ?? ""),
   }));
   const columns = [...knobs, ...FIGURES];
-  const toggle = (rank: number) =>
-    setChosen((before) => (before.includes(rank) ? before.filter((other) => other !== rank) : [...before, rank]));
   const save = () => {
     const all = [...varied.map((knob) => ({ name: knob, value: (trial: Trial) => trial.point[knob] })), ...EXPORTED];
-    const lines = [all.map((column) => column.name), ...best.map((trial) => all.map((column) => column.value(trial)))];
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([csv(lines)], { type: "text/csv" }));
-    link.download = `${name}.csv`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    saveCsv(name, [all.map((column) => column.name), ...best.map((trial) => all.map((column) => column.value(trial)))]);
   };
   return (
     <>
@@ -154,10 +149,6 @@ const EXPORTED = [
 function Chosen({ plans, columns }: { plans: { rank: number; trial: Trial }[]; columns: Column[] }) {
   const base = plans[0]?.trial.figures;
   if (!base || plans.length < 2) return null;
-  const change = (value: number, reference: number) => {
-    const percent = Math.round((value / reference - 1) * 100);
-    return percent === 0 ? "as the first" : `${percent > 0 ? "+" : "\u2212"}${Math.abs(percent)} %`;
-  };
   const differences = [
     ["step time to the first", ({ figures }: Trial) => change(figures.step_time_s, base.step_time_s)],
     ["memory to the first", ({ figures }: Trial) => change(figures.memory_bytes, base.memory_bytes)],

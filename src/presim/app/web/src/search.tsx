@@ -1,10 +1,10 @@
 // The pane of a search: plans by time and memory, and the best as rows.
-import { useMemo } from "preact/hooks";
+import { useCallback, useMemo, useState } from "preact/hooks";
 import type { Values } from "./api";
 import { Chart, type Mark } from "./chart";
 import { bytes, number, time } from "./format";
 import { Notes } from "./panes";
-import { Plans, type Trial, tokensPerGpu } from "./plans";
+import { MOST_ROWS, Plans, type Trial, tokensPerGpu } from "./plans";
 import { Problem } from "./ui";
 
 interface SearchData {
@@ -26,6 +26,23 @@ export function SearchPane({ data, values, name }: { data: SearchData; values: V
     const speed = (trial: Trial) => (hasTokens ? tokensPerGpu(trial) : trial.figures.step_time_s);
     return [...data.points].sort((one, other) => speed(one) - speed(other));
   }, [data, hasTokens]);
+  const [chosen, setChosen] = useState<number[]>([]); // ranks among the best
+  const isChosen = useCallback(
+    (trial: Trial) => chosen.some((rank) => data.best[rank]?.number === trial.number),
+    [data, chosen],
+  );
+  const toggle = useCallback(
+    (rank: number) =>
+      setChosen((before) => (before.includes(rank) ? before.filter((other) => other !== rank) : [...before, rank])),
+    [],
+  );
+  const choose = useCallback(
+    (index: number) => {
+      const rank = data.best.slice(0, MOST_ROWS).findIndex((trial) => trial.number === points[index]?.number);
+      if (rank >= 0) toggle(rank);
+    },
+    [data, points, toggle],
+  );
   const { x, lines } = useMemo(
     () => ({
       x: points.map((trial) => (hasTokens ? tokensPerGpu(trial) : trial.figures.step_time_s)),
@@ -42,17 +59,27 @@ export function SearchPane({ data, values, name }: { data: SearchData; values: V
           isPoints: true,
           values: points.map((trial) => (trial.figures.fits === false ? trial.figures.memory_bytes / 2 ** 30 : null)),
         },
+        {
+          label: "chosen, GiB",
+          colour: "--accent",
+          isPoints: true,
+          isLarge: true,
+          values: points.map((trial) => (isChosen(trial) ? trial.figures.memory_bytes / 2 ** 30 : null)),
+        },
       ],
     }),
-    [points, hasTokens],
+    [points, hasTokens, isChosen],
   );
   const marks = useMemo(() => limitsOf(points), [points]);
-  const says = (index: number) => {
-    const trial = points[index];
-    if (!trial) return "";
-    const plan = Object.entries(trial.point).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
-    return `${plan.join(", ")}: ${time(trial.figures.step_time_s)}, ${bytes(trial.figures.memory_bytes)}`;
-  };
+  const says = useCallback(
+    (index: number) => {
+      const trial = points[index];
+      if (!trial) return "";
+      const plan = Object.entries(trial.point).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
+      return `${plan.join(", ")}: ${time(trial.figures.step_time_s)}, ${bytes(trial.figures.memory_bytes)}`;
+    },
+    [points],
+  );
   const open = (trial: Trial) =>
     `#/ask/compose/${encodeURIComponent(JSON.stringify(planOf(trial, data.subject, values)))}`;
   const fates = Object.entries(data.fates).map(([fate, count]) => `${number(count)} ${fate}`);
@@ -69,11 +96,17 @@ export function SearchPane({ data, values, name }: { data: SearchData; values: V
           xLabel={hasTokens ? "tokens/s/GPU" : "step time, s"}
           marks={marks}
           describe={says}
+          choose={choose}
           yLabel="memory, GiB"
           label="Plans by step time and memory"
         />
       )}
-      <Plans best={data.best} varied={data.varied} name={name} open={open} />
+      {points.length === 0 && (
+        <p class="empty">No plan was predicted: the report says why. Allow more values, nodes or recomputation.</p>
+      )}
+      {data.best.length > 0 && (
+        <Plans best={data.best} varied={data.varied} name={name} open={open} chosen={chosen} toggle={toggle} />
+      )}
       <Notes notes={data.notes} />
     </>
   );

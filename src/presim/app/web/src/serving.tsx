@@ -8,6 +8,8 @@ interface ServingData {
   deployment: Record<string, unknown> & { limits: Record<string, unknown>; engine_defaults?: { text: string } };
   workload: { name: string };
   figures: Record<string, number | null>;
+  slo: Record<string, number>;
+  slo_statistics: Record<string, string>;
   intervals_80: Record<string, [number, number]>;
   memory: Record<string, number>;
   engine: Record<string, number | null>;
@@ -60,6 +62,17 @@ export function ServingPane({ data }: { data: ServingData }) {
     share: size / total,
     css_class: `part-${name.toLowerCase().replace(" ", "-")}`,
   }));
+  const limits = Object.entries(data.slo ?? {}).map(([metric, limit]) => {
+    const statistic = data.slo_statistics?.[metric] ?? "p99";
+    const value = data.figures[`${statistic}_${metric}_ms`];
+    const isKnown = value !== null && value !== undefined;
+    return [
+      `${statistic} ${metric.toUpperCase()}`,
+      number(limit),
+      isKnown ? number(value) : "\u2013",
+      isKnown ? <b class={value <= limit ? "better" : "worse"}>{value <= limit ? "within" : "beyond"}</b> : "",
+    ];
+  });
   const engine = Object.entries(data.engine).filter(([, value]) => typeof value === "number");
   return (
     <>
@@ -74,6 +87,14 @@ export function ServingPane({ data }: { data: ServingData }) {
         isNumber={[false, true, true, true, true]}
         label="Latencies"
       />
+      {limits.length > 0 && (
+        <Table
+          columns={["limit", "ms", "predicted", ""]}
+          rows={limits}
+          isNumber={[false, true, true, false]}
+          label="Limits of latency"
+        />
+      )}
       {data.over_time && <OverTime load={data.over_time} />}
       {data.request_times && <Requests times={data.request_times} />}
       <h2>Memory of the fullest GPU in GiB</h2>
@@ -83,7 +104,7 @@ export function ServingPane({ data }: { data: ServingData }) {
       <Table
         columns={["", ""]}
         rows={engine.map(([name, value]) => [
-          name.replaceAll("_", " "),
+          name.replaceAll("_", " ").replace("kv", "KV"),
           SHARES.has(name) ? `${((value ?? 0) * 100).toFixed(1)} %` : number(value ?? 0),
         ])}
         isNumber={[false, true]}

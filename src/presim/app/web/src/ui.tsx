@@ -1,7 +1,7 @@
 // Small parts of pages.
 import { type ComponentChildren, createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Block, Figure, Part, WaterfallBar } from "./api";
+import type { Block, Figure, Limit, Part, WaterfallBar } from "./api";
 import { difference, ticks, verdict } from "./format";
 
 // Whether the token of the address may start and delete.
@@ -86,8 +86,9 @@ export function Difference({ figure, base }: { figure: Figure; base?: Figure }) 
   );
 }
 
-export function Bar({ parts }: { parts: Part[] }) {
-  const text = parts.map((part) => `${part.name} ${part.figure}`).join(", ");
+// Parts of a whole; a limit below the whole is a line across, with its name below.
+export function Bar({ parts, limit }: { parts: Part[]; limit?: Limit | null }) {
+  const text = [...parts.map((part) => `${part.name} ${part.figure}`), ...(limit ? [limit.name] : [])].join(", ");
   const letter = (part: Part) => (part.letter === "." ? "" : part.letter);
   return (
     <>
@@ -102,7 +103,9 @@ export function Bar({ parts }: { parts: Part[] }) {
             {part.share >= 0.03 ? letter(part) : ""}
           </span>
         ))}
+        {limit && <i class="limit" style={{ left: `${limit.share * 100}%` }} />}
       </div>
+      {limit && <p class="limit-name">{limit.name}: what is right of the line does not fit</p>}
       <p class="legend">
         {parts.map((part) => (
           <span key={part.name}>
