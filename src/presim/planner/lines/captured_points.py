@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from presim.planner.trials.trial import Point, key
-from presim.system.files import write_file
+from presim.system.files import read_text, write_file
 from presim.trace import job_store
 
 _REFUSALS = 3  # of a line; then its other points are captured
@@ -42,7 +42,7 @@ class CapturedPoints:
 
     def reasons(self) -> list[str]:
         """Why lines had no law, without duplicates."""
-        return sorted({path.read_text() for path in self._folder.glob("*.refused")})
+        return sorted({read_text(path, "remove it") for path in self._folder.glob("*.refused")})
 
     def _refusals(self, point: Point, knob: str) -> list[Path]:
         return list(self._folder.glob(f"{self._line(point, knob)}-*.refused"))

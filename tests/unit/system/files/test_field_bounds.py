@@ -19,7 +19,7 @@ from presim.system.files.field_bounds import GBps, bounds
 from presim.units import quantities
 from support.source_trees import PACKAGE, by_room, rooms, source_trees
 
-READERS = ("convert", "decode_json", "decode_messagepack", "decode")  # the type is the second argument
+READERS = ("convert", "to_type", "decode_json", "decode_messagepack", "decode")  # the type is the second argument
 # Module or struct -> what bounds its numbers instead.
 EXCEPTIONS = {
     "presim.result.Result": "`presim.report.json` checks all numbers of a result by their names",
