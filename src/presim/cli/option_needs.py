@@ -160,6 +160,6 @@ def check_needs(context: click.Context) -> None:
     for need in NEEDS.get(verb, ()):
         for flag in need.flags.split():
             name = names[flag] or ""
-            given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-            if given and not need.acts(context.params):
+            is_asked_for = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            if is_asked_for and not need.acts(context.params):
                 raise InputError(need.sentence(flag))

@@ -96,7 +96,10 @@ def test_limits_are_those_of_the_model() -> None:
     words = ["--gpu", "h100-sxm", "--requests", "5", "--input", "30", "--output", "4", "--json", "-"]
     found = json.loads(CliRunner().invoke(command, ["qwen3-30b-a3b", *words]).output)
     load, graphs = found["not_modelled"]
-    assert load == "The load of experts is assumed to follow a power law with exponent 1.01."
+    assert load == (
+        "The load of experts is assumed to follow a power law with exponent 1.01; the fullest of N ranks with whole "
+        "experts has N ** 0.2 times the mean load."
+    )
     assert graphs.startswith("vLLM takes an estimate of its CUDA graphs off the cache, ")
     found = json.loads(CliRunner().invoke(command, ["gpt-oss-20b", *words]).output)
     assert found["not_modelled"][0].startswith("Prefixes are found even where a window")

@@ -94,4 +94,4 @@ def test_serve_takes_the_defaults_of_each_gpu(capsys: pytest.CaptureFixture[str]
     assert document["deployment"]["prefill_gpu"] == "h100-sxm"
     assert ttfts[1] < 0.7 * ttfts[0]
     assert main.run(["serve", "llama3-8b", "--gpu", "l40s", "--prefill-gpu", "b200", *load]) == 2
-    assert "say how many with --prefill-replicas" in capsys.readouterr().err
+    assert "--prefill-gpu has no effect without --prefill-replicas" in capsys.readouterr().err
