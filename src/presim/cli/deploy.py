@@ -70,7 +70,7 @@ class Outputs:
     "engines",
     multiple=True,
     metavar="NAME[@VERSION]",
-    help="Engine to try: vllm, sglang or e.g. vllm@0.19; repeatable; default: vllm.",
+    help="Engine to try: vllm, sglang, trtllm or e.g. vllm@0.19; repeatable; default: vllm.",
 )
 @click.option("--engine-version", metavar="VERSION", help="Version of the engine; default: the newest that is known.")
 @click.option(
@@ -125,6 +125,7 @@ def command(model: str, **options: Any) -> int:
     from presim.errors import ExitCode
     from presim.serving.deployments import deployment_page, deployment_record, report_lines
     from presim.serving.deployments.question import DemandOptions, RequestOptions, SpaceOptions, question_of
+    from presim.serving.launching.arguments import check_written
     from presim.system.files import check_folder, check_writable, write_file
     from presim.verbs.deploy import decide, write_files
 
@@ -136,6 +137,7 @@ def command(model: str, **options: Any) -> int:
             check_writable(path)
     if outputs.folder is not None:
         check_folder(outputs.folder)
+        check_written(space.engines)
     question = question_of(model, space, requests, demand)
     with progress(lines=True) as say:
         decision = decide(question, say)

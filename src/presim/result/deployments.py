@@ -21,7 +21,7 @@ class DeployedEngines(msgspec.Struct, frozen=True, kw_only=True):
     deployment: Annotated[str, doc("The deployment in words.")]
     gpus: Annotated[int, doc("GPUs of all engines.")]
     gpu: Annotated[str | None, doc("GPU by catalogue id; of engines that decode where others prefill.")] = None
-    engine: Annotated[str | None, doc("vllm or sglang.")] = None
+    engine: Annotated[str | None, doc("vllm, sglang or trtllm.")] = None
     engine_version: Annotated[str | None, doc("Version of the engine whose scheduling and prices these are.")] = None
     engines: Annotated[int | None, doc("Engines; where prefill is apart, those that decode.")] = None
     tp: Annotated[int | None, doc("Tensor-parallel degree of an engine.")] = None

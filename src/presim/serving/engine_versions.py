@@ -10,10 +10,10 @@ from presim.errors import InputError
 from presim.system.files import shortened
 
 if TYPE_CHECKING:
-    from presim.serving.serving_plan import Scheduler
+    from presim.serving.serving_plan import Kernels
 
 NEWEST = {"vllm": "0.33", "sglang": "0.5.23", "trtllm": "1.0"}  # whose schedulers and defaults presim has
-_TITLES: dict[Scheduler, str] = {"vllm": "vLLM", "sglang": "SGLang"}
+_TITLES: dict[Kernels, str] = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 # The first version with the core that is simulated: vLLM's V1 is the default from 0.8 on (release notes of 0.8.0).
 _CORES = {"vllm": (0, 8)}
 _ASYNCHRONOUS = {"vllm": (0, 14)}  # from which on steps are scheduled while others run, by default
@@ -25,7 +25,7 @@ OLD_UNCERTAINTY = 0.45
 class EngineRelease:
     """An engine, and its version."""
 
-    name: Scheduler
+    name: Kernels
     version: str | None = None  # None: the newest that is known
 
     @property
@@ -35,7 +35,7 @@ class EngineRelease:
 
 
 def release_of(word: str) -> EngineRelease:
-    """Parse ``vllm``, ``sglang``, or either with a version, as ``vllm@0.19``.
+    """Parse ``vllm``, ``sglang`` or ``trtllm``, the first two also with a version, as ``vllm@0.19``.
 
     Raises:
         InputError: it is none.
@@ -43,10 +43,16 @@ def release_of(word: str) -> EngineRelease:
     name, has_version, version = word.partition("@")
     if has_version:
         numbers_of(version)
+    if has_version and name == "trtllm":
+        raise InputError(
+            f"kernels and defaults are those of TensorRT-LLM {NEWEST[name]}: leave out @{shortened(version)}"
+        )
     for engine in _TITLES:
         if name == engine:
             return EngineRelease(engine, version or None)
-    raise InputError(f"--engine is vllm or sglang, or a version as vllm@0.19, not {shortened(word)!r}; correct it")
+    raise InputError(
+        f"--engine is vllm, sglang or trtllm, or a version as vllm@0.19, not {shortened(word)!r}; correct it"
+    )
 
 
 def numbers_of(version: str) -> tuple[int, ...]:

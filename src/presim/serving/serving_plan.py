@@ -101,6 +101,11 @@ class ServingPlan:
         return self.tp * self.pp * self.dp
 
     @property
+    def engine(self) -> Kernels:
+        """Whose engine it is: the scheduler's, or TensorRT-LLM's, for whose scheduler vLLM's stands in."""
+        return "trtllm" if self.kernels == "trtllm" else self.decides
+
+    @property
     def decides(self) -> Scheduler:
         """Whose scheduler chooses the requests of a step; SGLang's pipeline stages are scheduled as vLLM's."""
         scheduler = self.scheduler or ("sglang" if self.kernels == "sglang" else "vllm")

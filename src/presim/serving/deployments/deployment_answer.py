@@ -185,7 +185,7 @@ def _traits(point: DeploymentPoint) -> dict[str, str]:
     plan = point.engine.plan
     return {
         "gpu": point.engine.cluster.gpu.id,
-        "engine": EngineRelease(plan.decides, plan.engine_version).text,
+        "engine": EngineRelease(plan.engine, plan.engine_version).text,
         "kind": "prefill and decode apart" if point.prefill_replicas else "prefill and decode together",
         "plan": plan.text,
         "prefill": _prefill_words(point),

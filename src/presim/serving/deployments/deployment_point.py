@@ -54,7 +54,7 @@ class DeploymentPoint:
     def name(self) -> str:
         """The deployment without its load."""
         plan, gpu, prefill = self.engine.plan, self.engine.cluster.gpu.id, self.prefill
-        release = EngineRelease(plan.decides, plan.engine_version)
+        release = EngineRelease(plan.engine, plan.engine_version)
         engine = f"{release.text}, " if release != EngineRelease("vllm") else ""
         if not self.prefill_replicas:
             roles = f"{self.replicas} x {gpu} {engine}{plan.text}"

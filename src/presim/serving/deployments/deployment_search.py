@@ -32,6 +32,7 @@ from presim.system.interrupts import caught
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
+_OTHER_SCHEDULER = "TensorRT-LLM's own scheduler is not simulated: vLLM's stands in for it."
 _SEARCHED = ("tp", "pp", "dp", "ep", "cache", "max_num_batched_tokens", "offload")  # fields of a plan
 
 SEQUENCES = 1024  # of an engine at most: vLLM's default from 70 GiB of memory on
@@ -198,7 +199,9 @@ def _points(engine: PricedEngine, prompt: int, output: int, space: Space) -> lis
 def _not_modelled(space: Space) -> tuple[str, ...]:
     """What the search leaves out, and rows of the user's prices that it cannot use."""
     check(space.prices)
-    return tuple(dict.fromkeys(note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)))
+    others = [_OTHER_SCHEDULER] if any(release.name == "trtllm" for release in space.engines) else []
+    unused = [note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)]
+    return tuple(dict.fromkeys([*others, *unused]))
 
 
 def _of(engine: PricedEngine, batch: int, prompt: int, output: int, space: Space) -> list[DeploymentPoint]:

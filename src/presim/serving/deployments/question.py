@@ -114,10 +114,11 @@ def space_of(options: SpaceOptions, load: RequestOptions, demand: Demand) -> Spa
         InputError: options exclude each other, or a file cannot be read.
     """
     releases = _releases(options)
-    if options.speculative and any(release.name == "sglang" for release in releases):
-        raise InputError("--speculative is searched for vLLM alone: leave out --engine sglang")
-    if any(options.kv_host) and any(release.name == "sglang" for release in releases):
-        raise InputError("--kv-host is searched for vLLM alone: leave out --engine sglang")
+    others = [release.name for release in releases if release.name != "vllm"]
+    if options.speculative and others:
+        raise InputError(f"--speculative is searched for vLLM alone: leave out --engine {others[0]}")
+    if any(options.kv_host) and others:
+        raise InputError(f"--kv-host is searched for vLLM alone: leave out --engine {others[0]}")
     return Space(
         tuple(dict.fromkeys(options.gpus)),
         weights=options.weights or (None, "fp8"),

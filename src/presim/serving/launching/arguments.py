@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from presim.errors import InputError
 from presim.serving.engines.engine import Role
 from presim.serving.launching.checkpoint_source import CheckpointSource
 from presim.serving.serving_plan import AUTO_LENGTH, VLLM_CACHES, Scheduler, ServingPlan
@@ -102,6 +103,16 @@ def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str
     words += [] if plan.prefix_caching else ["--disable-radix-cache"]
     words += ["--disaggregation-mode", role, "--disaggregation-transfer-backend", "nixl"] if role != "any" else []
     return words
+
+
+def check_written(engines: Sequence[str]) -> None:
+    """Raise if a search may end at an engine for which there are no files.
+
+    Raises:
+        InputError: it may end at TensorRT-LLM.
+    """
+    if "trtllm" in engines:
+        raise InputError("--write has files of vLLM and SGLang: leave out --engine trtllm, or --write")
 
 
 SERVERS: dict[Scheduler, Server] = {

@@ -255,10 +255,21 @@ def test_versions_are_told_apart() -> None:
     assert any("x h100-sxm vLLM 0.11, TP1" in entry["deployment"] for entry in simulated)
 
 
+def test_an_engine_whose_scheduler_is_not_simulated_is_named() -> None:
+    words = "qwen3-0.6b --gpu h100-sxm --max-gpus 1 --slo ttft:500 --input 200 --output 20 --engine trtllm --json -"
+    done = CliRunner().invoke(command, shlex.split(words), standalone_mode=False)
+    result = json.loads(done.stdout)
+    assert {entry["engine"] for entry in result["simulated"]} == {"trtllm"}
+    assert "TensorRT-LLM's own scheduler is not simulated: vLLM's stands in for it." in result["not_modelled"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--engine trtllm", "--engine is vllm or sglang, or a version as vllm@0.19, not 'trtllm'; correct it"),
+        ("--engine tgi", "--engine is vllm, sglang or trtllm, or a version as vllm@0.19, not 'tgi'; correct it"),
+        ("--engine trtllm@1.0", "kernels and defaults are those of TensorRT-LLM 1.0: leave out @1.0"),
+        ("--engine trtllm --kv-host 8", "--kv-host is searched for vLLM alone: leave out --engine trtllm"),
+        ("--engine trtllm --write out", "--write has files of vLLM and SGLang: leave out --engine trtllm, or --write"),
         ("--engine vllm@new", "--engine-version is a version such as 0.6.3, not 'new'; correct it"),
         (
             "--engine vllm --engine sglang --engine-version 0.5",
