@@ -56,6 +56,7 @@ _STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
 # cuSPARSELt took 1/1.1 of a dense product's time for sides of 4096 on an A100 (NVIDIA/CUDALibrarySamples issue 57). It
 # was slower than dense on H100s without a search for its algorithm (pytorch/pytorch issue 153825).
 _STRUCTURED_DOUBT = 3.0
+_TOGETHER = 512  # products in one array, with some 20 tilings each: temporary arrays stay in the processor's cache
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
 
@@ -65,7 +66,9 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
     kinds = sorted({_precision(signature) for signature in signatures})
     for kind in kinds:
         members = [signature for signature in signatures if _precision(signature) == kind]
-        prices.update(zip(members, _price_kind(members, kind, device)))
+        for start in range(0, len(members), _TOGETHER):
+            chunk = members[start : start + _TOGETHER]
+            prices.update(zip(chunk, _price_kind(chunk, kind, device)))
     return [prices[signature] for signature in signatures]
 
 
