@@ -222,8 +222,7 @@ def page(rows: list[dict[str, Any]], date: str) -> str:
         "has no steady state: aiconfigurator takes a constant number of requests in flight, the judge random arrivals.",
         "- Both use the type of KV cache that aiconfigurator takes by itself: FP8 for FP8 checkpoints, else bf16.",
         f"- presim takes {_middle(cpu_s):.0f} s of CPU time in the median, aiconfigurator {_middle(other_s):.0f} s.",
-        "- aiconfigurator also answers for TensorRT-LLM's engine and for models with encoders, which `presim deploy` "
-        "does not search.",
+        "- aiconfigurator also answers for models with encoders, which `presim deploy` does not search.",
         "",
         "Tokens/s per GPU. Limits: mean TTFT / mean TPOT.",
         "",

@@ -52,6 +52,7 @@ class Space:
     disaggregated: bool = True
     caches: tuple[Cache, ...] = ("bf16",)  # empty: `verbs.deploy.decide` takes the checkpoint's
     dps: tuple[int, ...] = (1, 2, 4, 8, 16, 32)  # data-parallel ranks, which share experts; 1 for models without
+    eps: tuple[bool, ...] = (True, False)  # whether ranks hold whole experts, or a part of each
     drafting: Drafting | None = None
     offloads: tuple[Offload | None, ...] = (None,)  # host memory of an engine for cached blocks
     cached: int = 0  # tokens of a prompt that the prefix cache has
@@ -94,11 +95,14 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
     """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
     ranks = space.dps if model.experts else (1,)
     prices = _SharedPrices()
-    degrees = (space.engines, space.gpus, space.tps, space.pps, ranks)
+    whole_experts = space.eps if model.experts else (False,)
+    degrees = (space.engines, space.gpus, space.tps, space.pps, ranks, whole_experts)
     types_and_limits = (space.weights, space.caches, space.budgets, space.offloads)
-    for release, gpu, tp, pp, dp, weights, cache, budget, offload in itertools.product(*degrees, *types_and_limits):
+    for release, gpu, tp, pp, dp, ep, weights, cache, budget, offload in itertools.product(*degrees, *types_and_limits):
         gpus = tp * pp * dp
         if gpus > space.most_gpus or (sizes is not None and gpus not in sizes) or (dp > 1 and pp > 1):
+            continue
+        if ep and tp * dp == 1:  # one rank has all experts
             continue
         if release.name == "sglang" and pp > 1:
             yield "SGLang's pipeline stages are not modelled"
@@ -108,7 +112,7 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
             continue
         if None in space.weights and weights and is_of_checkpoint(model, weights):
             continue
-        draft = ServingPlan(tp=tp, pp=pp, dp=dp, ep=dp > 1, cache=cache, max_num_batched_tokens=budget, offload=offload)
+        draft = ServingPlan(tp=tp, pp=pp, dp=dp, ep=ep, cache=cache, max_num_batched_tokens=budget, offload=offload)
         try:
             plan = plan_of(draft, release, model, catalogue.gpu(gpu), space, longest, weights)
             cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
