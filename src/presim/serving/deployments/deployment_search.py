@@ -203,9 +203,9 @@ def _points(engine: PricedEngine, prompt: int, output: int, space: Space) -> lis
 def _not_modelled(space: Space) -> tuple[str, ...]:
     """What the search leaves out, and rows of the user's prices that it cannot use."""
     check(space.prices)
-    others = [_OTHER_SCHEDULER] if any(release.name == "trtllm" for release in space.engines) else []
+    schedulers = [_OTHER_SCHEDULER] if any(release.name == "trtllm" for release in space.engines) else []
     unused = [note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)]
-    return tuple(dict.fromkeys([*others, *unused]))
+    return tuple(dict.fromkeys([*schedulers, *unused]))
 
 
 def _of(engine: PricedEngine, batch: int, prompt: int, output: int, space: Space) -> list[DeploymentPoint]:

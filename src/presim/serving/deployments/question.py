@@ -114,11 +114,11 @@ def space_of(options: SpaceOptions, load: RequestOptions, demand: Demand) -> Spa
         InputError: options exclude each other, or a file cannot be read.
     """
     releases = _releases(options)
-    others = [release.name for release in releases if release.name != "vllm"]
-    if options.speculative and others:
-        raise InputError(f"--speculative is searched for vLLM alone: leave out --engine {others[0]}")
-    if any(options.kv_host) and others:
-        raise InputError(f"--kv-host is searched for vLLM alone: leave out --engine {others[0]}")
+    beside_vllm = [release.name for release in releases if release.name != "vllm"]
+    if options.speculative and beside_vllm:
+        raise InputError(f"--speculative is searched for vLLM alone: leave out --engine {beside_vllm[0]}")
+    if any(options.kv_host) and beside_vllm:
+        raise InputError(f"--kv-host is searched for vLLM alone: leave out --engine {beside_vllm[0]}")
     return Space(
         tuple(dict.fromkeys(options.gpus)),
         weights=options.weights or (None, "fp8"),
