@@ -125,7 +125,7 @@ def command(model: str, **options: Any) -> int:
     from presim.errors import ExitCode
     from presim.serving.deployments import deployment_page, deployment_record, report_lines
     from presim.serving.deployments.question import DemandOptions, RequestOptions, SpaceOptions, question_of
-    from presim.serving.launching.arguments import check_written
+    from presim.serving.launching.arguments import refuse_engines_without_files
     from presim.system.files import check_folder, check_writable, write_file
     from presim.verbs.deploy import decide, write_files
 
@@ -137,7 +137,7 @@ def command(model: str, **options: Any) -> int:
             check_writable(path)
     if outputs.folder is not None:
         check_folder(outputs.folder)
-        check_written(space.engines)
+        refuse_engines_without_files(space.engines)
     question = question_of(model, space, requests, demand)
     with progress(lines=True) as say:
         decision = decide(question, say)

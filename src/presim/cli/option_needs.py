@@ -83,9 +83,13 @@ _ENGINE = (
     Need("--kv-host-bandwidth", _set("kv_host"), "without --kv-host"),
     Need("--kv-disk-bandwidth", _set("kv_disk"), "without --kv-disk"),
 )
-_FLEET = (
-    Need("--prefill-tp --prefill-gpu", _set("prefill_replicas"), "without --prefill-replicas"),
+_ENGINES_TOGETHER = (
+    Need("--prefill-tp", _set("prefill_replicas"), "without --prefill-replicas"),
     Need("--kv-shared-bandwidth", _set("kv_shared"), "without --kv-shared"),
+)
+_FLEET = (
+    *_ENGINES_TOGETHER,
+    Need("--prefill-gpu", _set("prefill_replicas"), "without --prefill-replicas"),
     Need("--slo-percentile", _set("slo"), "without --slo"),
     Need("--replicas", _absent("autoscale"), "beside --autoscale", "which says how many engines there are"),
     Need("--scale-on --scale-target --scale-interval --cooldown --drain", _set("autoscale"), "without --autoscale"),
@@ -95,8 +99,9 @@ _FLEET = (
 )
 
 
-def _style(option: str, *without: str) -> Callable[[_Values], bool]:
-    return lambda values: values[option] or values["data_style"] not in without
+def _unless_style(option: str, *styles: str) -> Callable[[_Values], bool]:
+    """Whether a switch is on, as by default, or may be off since the data-parallel style is none of these."""
+    return lambda values: values[option] or values["data_style"] not in styles
 
 
 def _recomputes(values: _Values) -> bool:
@@ -105,16 +110,17 @@ def _recomputes(values: _Values) -> bool:
 
 
 NEEDS: dict[str, tuple[Need, ...]] = {
+    "calibrate serving": (*_ENGINE, *_ENGINES_TOGETHER),
     "compose": (
         Need(
             "--no-overlap",
-            _style("overlap", "fsdp2", "hsdp"),
+            _unless_style("overlap", "fsdp2", "hsdp"),
             "beside --dp-style fsdp2 or hsdp",
             "which overlap always",
         ),
         Need(
             "--no-reshard",
-            _style("reshard", "ddp", "zero1"),
+            _unless_style("reshard", "ddp", "zero1"),
             "beside --dp-style ddp or zero1",
             "which shard no parameters",
         ),

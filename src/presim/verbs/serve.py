@@ -115,7 +115,7 @@ def deployment_of(
     replicas = life.scaling.most if life is not None and life.scaling is not None else fleet.replicas
     prefill_plan, prefill_cluster = prefill_plan_of(fleet, plan), cluster_options
     if fleet.prefill_gpu is not None:
-        prefill_cluster = _with_prefill_gpu(cluster_options, fleet.prefill_gpu, fleet.prefill_replicas)
+        prefill_cluster = _with_prefill_gpu(cluster_options, fleet.prefill_gpu)
         gpu = choose_cluster(**prefill_cluster, world_size=1).gpu  # type: ignore[arg-type]
         prefill_plan = _with_defaults_of(prefill_plan, shape, gpu)
     all_gpus = replicas * plan.gpus + fleet.prefill_replicas * prefill_plan.gpus
@@ -134,10 +134,8 @@ def deployment_of(
     return dataclasses.replace(deployment, replicas=replicas, life=life)
 
 
-def _with_prefill_gpu(cluster_options: dict[str, str | None], gpu: str, prefill_replicas: int) -> dict[str, str | None]:
+def _with_prefill_gpu(cluster_options: dict[str, str | None], gpu: str) -> dict[str, str | None]:
     """Options of the cluster of prefill engines on another GPU, in its own usual node."""
-    if not prefill_replicas:
-        raise InputError("--prefill-gpu is of engines that only prefill: say how many with --prefill-replicas")
     if cluster_options["cluster"] is not None or cluster_options["node"] is not None:
         raise InputError(
             "--prefill-gpu takes its GPU's own node: name the other GPU by --gpu, without --cluster or --node"

@@ -39,6 +39,8 @@ CASES = [  # refused, the same with what it acts beside
     (f"{_SERVE} --start-up 5", "--mtbf 2"),
     (f"{_SERVE} --on-failure lose", "--mtbf 2"),
     (f"{_SERVE} --speed 5", "--listen 0"),
+    ("calibrate serving m --gpu h100-sxm --from bench.json --lora-rank 8", "--max-loras 2"),
+    ("calibrate serving m --gpu h100-sxm --from bench.json --prefill-tp 2", "--prefill-replicas 1"),
     ("deploy m --gpu h100-sxm --groups 4", "--shared-prefix 100"),
     ("deploy m --gpu h100-sxm --acceptance 0.9", "--speculative ngram"),
     ("deploy m --gpu h100-sxm --router sglang", "--write DIR"),
@@ -63,11 +65,17 @@ BESIDE = [
 ]
 
 
+def command_of(verb: str) -> click.Command:
+    """The command of a verb, or of a verb below one, as `calibrate serving`."""
+    name, *below = verb.split()
+    command: click.Command = importlib.import_module(f"presim.cli.{name}").command
+    return command.commands[below[0]] if isinstance(command, click.Group) else command
+
+
 def check(words: str) -> None:
-    verb, *arguments = words.split()
-    command = importlib.import_module(f"presim.cli.{verb}").command
+    verb = next(verb for verb in NEEDS if words.startswith(f"{verb} "))
     parent = click.Context(click.Group("presim"), info_name="presim")
-    check_needs(command.make_context(verb, arguments, parent=parent))
+    check_needs(command_of(verb).make_context(verb, words.removeprefix(verb).split(), parent=parent))
 
 
 @pytest.mark.parametrize(("words", "others"), CASES)
@@ -88,6 +96,6 @@ def test_defaults_are_refused_nowhere() -> None:
     for words in (_SERVE, "deploy m --gpu h100-sxm", "training job --tokens 1e9"):
         check(words)
     for verb, needs in NEEDS.items():
-        declared = importlib.import_module(f"presim.cli.{verb}").command.params
+        declared = command_of(verb).params
         flags = {flag for option in declared for flag in (*option.opts, *option.secondary_opts)}
         assert {flag for need in needs for flag in need.flags.split()} <= flags

@@ -56,7 +56,7 @@ _STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
 # cuSPARSELt took 1/1.1 of a dense product's time for sides of 4096 on an A100 (NVIDIA/CUDALibrarySamples issue 57). It
 # was slower than dense on H100s without a search for its algorithm (pytorch/pytorch issue 153825).
 _STRUCTURED_DOUBT = 3.0
-_TOGETHER = 512  # products in one array, with some 20 tilings each: temporary arrays stay in the processor's cache
+_PRODUCTS_PER_CHUNK = 512  # so that arrays over products and their some 20 tilings stay in the processor's cache
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
 
@@ -66,8 +66,8 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
     kinds = sorted({_precision(signature) for signature in signatures})
     for kind in kinds:
         members = [signature for signature in signatures if _precision(signature) == kind]
-        for start in range(0, len(members), _TOGETHER):
-            chunk = members[start : start + _TOGETHER]
+        for start in range(0, len(members), _PRODUCTS_PER_CHUNK):
+            chunk = members[start : start + _PRODUCTS_PER_CHUNK]
             prices.update(zip(chunk, _price_kind(chunk, kind, device)))
     return [prices[signature] for signature in signatures]
 

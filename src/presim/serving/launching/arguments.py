@@ -105,11 +105,11 @@ def _sglang(source: CheckpointSource, plan: ServingPlan, role: Role) -> list[str
     return words
 
 
-def check_written(engines: Sequence[str]) -> None:
-    """Raise if a search may end at an engine for which there are no files.
+def refuse_engines_without_files(engines: Sequence[str]) -> None:
+    """Refuse to search engines for which presim writes no files.
 
     Raises:
-        InputError: it may end at TensorRT-LLM.
+        InputError: TensorRT-LLM is among them.
     """
     if "trtllm" in engines:
         raise InputError("--write has files of vLLM and SGLang: leave out --engine trtllm, or --write")
