@@ -1,6 +1,6 @@
 """Measure operators, training steps and overlap on this machine's GPU, within a budget of time a call.
 
-    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap,energy]
+    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,...] [--jobs DIR ...]
 
 Each part keeps what it has and goes on from there. README.md beside this file says what is measured.
 """
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -23,9 +24,13 @@ from presim.cost.profile.run_profile import local_gpu, profile
 from presim.cost.profile.sweep import standard_sweep
 from presim.errors import InputError
 from presim.system.files import check_folder, make_folder
+from presim.trace import job_store
 
 HERE = Path(__file__).parent
-RECIPE = HERE.parent / "recipes" / "single_gpu.py"
+RECIPES = HERE.parent / "recipes"
+RECIPE, FAMILIES_RECIPE, ROLLOUT_RECIPE = (
+    RECIPES / name for name in ("single_gpu.py", "single_gpu_families.py", "trl_rollouts.py")
+)
 STEPS = (
     "--model bert-large --batch 16 --sequence 512 --precision half",
     "--model llama3.2-1b --batch 2 --sequence 2048 --precision half",
@@ -39,38 +44,66 @@ STEPS = (
     "--model llama3.2-1b --batch 9 --sequence 2048 --precision half",  # about the largest that fits in 80 GB
     "--model llama3.2-1b --batch 10 --sequence 2048 --precision half",
 )
+FAMILIES = (
+    "--model resnet50 --batch 128 --precision mixed --optimizer sgd",
+    "--model resnet50-nchw --batch 64 --precision full --optimizer sgd",
+    "--model efficientnetv2-m --batch 64 --precision scaled",
+    "--model swin-base --batch 64 --precision mixed",
+    "--model sd15-unet --batch 8 --precision mixed --optimizer fused",
+    "--model sd-autoencoder --batch 8 --precision half",
+    "--model dit-xl --batch 32 --precision mixed",
+    "--model whisper-small --batch 16 --precision mixed",
+    "--model wav2vec2-base --batch 8 --precision mixed",
+    "--model qwen3-moe --batch 1 --precision half",
+    "--model gemma3-1b --batch 4 --precision half --optimizer fused",
+    "--model llama3.1-8b-lora --batch 2 --precision half",
+    "--model lstm --batch 64 --precision mixed",
+    "--model graphsage --batch 100 --precision full",
+    "--model dlrm --batch 8192 --precision full --optimizer adagrad",
+    "--model unet3d --batch 2 --precision scaled",
+    "--model mamba2 --batch 2 --precision half",
+    "--model resnet50 --batch 128 --precision mixed --optimizer sgd --compile",
+)
+ROLLOUTS = ("--shapes 28,1024,3072 --tokens 32 --steps 24",)
 # Scripts of cases, and the seconds that a call gives them
 SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0, "serving": 150.0}
 CUT_OFF = "not done after"
 ENDS = (0, 1, 2)  # exit codes of a script after which another process would not go on
 GRACE_S = 15.0  # for the case that is measured when a script's time is up
+MOST_STEP_S = 120.0  # a script that takes longer is given up
 MARGIN_S = 10.0  # left for writing and leaving
 
 
-def operators(out: Path, ends: float) -> str:
-    """The standard sweep, as far as the time goes."""
-    made = profile(standard_sweep(), out, max(ends - time.monotonic() - MARGIN_S, 1), local_gpu(), print)
+def operators(jobs: Sequence[Path], out: Path, ends: float) -> str:
+    """The work of saved jobs and the standard sweep, as far as the time goes."""
+    of_jobs = [
+        signature
+        for job in jobs
+        for rank_trace in job_store.load(job).traces.values()
+        for signature in rank_trace.signatures
+    ]
+    made = profile([*of_jobs, *standard_sweep()], out, max(ends - time.monotonic() - MARGIN_S, 1), local_gpu(), print)
     return f"operators: {made.measured} measured, {made.num_known} known before, {made.num_unmeasured} left"
 
 
-def steps(out: Path, ends: float) -> str:
-    """One line for each script; a script that fails has its last words there.
+def steps(name: str, recipe: Path, runs: Sequence[str], out: Path, ends: float) -> str:
+    """One line for each run of a script; one that fails has its last words there.
 
     One that is cut off is tried again by the next call, unless it had all of this one.
     """
-    path = out / "steps.jsonl"
+    path = out / f"{name}.jsonl"
     done = {line["arguments"] for line in lines_of(path, "arguments")}
-    pending = [arguments for arguments in STEPS if arguments not in done]
+    pending = [arguments for arguments in runs if arguments not in done]
     for number, arguments in enumerate(pending):
         left = ends - time.monotonic() - MARGIN_S
         if left < 25:
-            return f"steps: {len(pending) - number} left"
-        trace = out / f"step{STEPS.index(arguments) + 1}.pt.trace.json.gz"
-        row = outcome([str(RECIPE), *arguments.split()], left, trace)
-        if str(row.get("error", "")).startswith(CUT_OFF) and number > 0:
-            return f"steps: {len(pending) - number} left"
+            return f"{name}: {len(pending) - number} left"
+        trace = out / f"{name.removesuffix('s')}{runs.index(arguments) + 1}.pt.trace.json.gz"
+        row = outcome([str(recipe), *arguments.split()], min(left, MOST_STEP_S), trace)
+        if str(row.get("error", "")).startswith(CUT_OFF) and number > 0 and left < MOST_STEP_S:
+            return f"{name}: {len(pending) - number} left"
         append(path, {"arguments": arguments, **row})
-    return "steps: nothing left"
+    return f"{name}: nothing left"
 
 
 def overlap(out: Path, ends: float) -> str:
@@ -111,7 +144,7 @@ def outcome(command: list[str], seconds: float, trace: Path | None = None) -> di
     paths = [str(HERE), str(RECIPE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep)))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["steps", RECIPE.stem])
+    context.set_forkserver_preload(["steps", Path(command[0]).stem])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=run_steps, args=(sender, command, trace))
     process.start()
@@ -158,8 +191,9 @@ def append(path: Path, row: dict[str, object]) -> None:
 
 
 PARTS = {
-    "operators": operators,
-    "steps": steps,
+    "steps": functools.partial(steps, "steps", RECIPE, STEPS),
+    "families": functools.partial(steps, "families", FAMILIES_RECIPE, FAMILIES),
+    "rollouts": functools.partial(steps, "rollouts", ROLLOUT_RECIPE, ROLLOUTS),
     "overlap": overlap,
     **{name: functools.partial(scripted, name, most) for name, most in SCRIPTS.items()},
 }
@@ -171,16 +205,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of what was measured; a call goes on there")
     parser.add_argument("--seconds", type=float, default=540.0, help="budget of this call (default: %(default)s)")
     parser.add_argument("--parts", default="steps,overlap,operators", help="in this order (default: %(default)s)")
+    parser.add_argument("--jobs", type=Path, nargs="*", default=(), help="saved jobs whose operators are measured too")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    if unknown := [name for name in parts if name not in PARTS]:
-        raise InputError(f"--parts {options.parts}: there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    runs = {"operators": functools.partial(operators, options.jobs), **PARTS}
+    if unknown := [name for name in parts if name not in runs]:
+        raise InputError(f"--parts {options.parts}: there is no part {unknown[0]!r}; there are {', '.join(runs)}")
     check_folder(options.out)
     ends = time.monotonic() + options.seconds
     local_gpu()  # a step that found no GPU would stand for one that fails on it
     make_folder(options.out)
     for name in parts:
-        print(PARTS[name](options.out, ends), flush=True)
+        print(runs[name](options.out, ends), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from campaign import RECIPE, lines_of
+from campaign import FAMILIES_RECIPE, RECIPE, ROLLOUT_RECIPE, lines_of
 
 from presim.cli.script import sentences
 from presim.cost.estimators import estimators
@@ -32,7 +32,8 @@ from presim.trace.signatures import Attention, Gemm, Normalization, Signature
 from presim.verbs.run import run_and_evaluate
 
 GIB = 1 << 30
-STEPS, OVERLAP = "steps.jsonl", "overlap.jsonl"
+STEPS = {"steps.jsonl": RECIPE, "families.jsonl": FAMILIES_RECIPE, "rollouts.jsonl": ROLLOUT_RECIPE}
+OVERLAP = "overlap.jsonl"
 MEASURED = ("step_s", "host_s", "peak_allocated", "peak_reserved", "kernels", "by_operator", "seconds_by_operator")
 SHOWN_SHARE = 0.01  # of the step: smaller differences in an operator's device time are not listed
 PAIR = ("gpu", "work", "beside", "alone_s", "beside_s", "neighbour_sms", "neighbour_GBps")
@@ -79,10 +80,15 @@ def steps(folder: Path) -> Iterator[str]:
     """Time, host time, peaks and number of kernels of each script; then which operators launched more or fewer."""
     yield from ("", "## Steps", "", "| script | | measured | presim | error |", "|---|---|---:|---:|---:|")
     differ, slower, gpu = [], [], "h100-sxm"
-    for row in lines_of(folder / STEPS, "arguments", "gpu", *MEASURED):
+    rows = [
+        (recipe, row)
+        for name, recipe in STEPS.items()
+        for row in lines_of(folder / name, "arguments", "gpu", *MEASURED)
+    ]
+    for recipe, row in rows:
         gpu = gpu_named(str(row["gpu"])).id if "gpu" in row else gpu
         made = run_and_evaluate(
-            [str(RECIPE), *str(row["arguments"]).split()], RunOptions(gpu=gpu), stdout=subprocess.DEVNULL
+            [str(recipe), *str(row["arguments"]).split()], RunOptions(gpu=gpu), stdout=subprocess.DEVNULL
         )
         said = made.result
         if "error" in row:
@@ -187,10 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="DIR", type=Path)
     folder = parser.parse_args().folder
-    if not table.find(folder) and not any((folder / name).is_file() for name in (STEPS, OVERLAP)):
+    if not table.find(folder) and not any((folder / name).is_file() for name in (*STEPS, OVERLAP)):
         raise InputError(
-            f"{folder} holds nothing that was measured (*{table.SUFFIX}, {STEPS}, {OVERLAP}); name the folder that "
-            "campaign.py --out filled"
+            f"{folder} holds nothing that was measured (*{table.SUFFIX}, {', '.join(STEPS)}, {OVERLAP}); "
+            "name the folder that campaign.py --out filled"
         )
     for part in (operators, steps, overlaps):
         print("\n".join(part(folder)))

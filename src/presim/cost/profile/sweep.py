@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,
+    Convolution,
     Copy,
     Elementwise,
     Gemm,
@@ -39,6 +40,13 @@ _POWERS = range(12, 30, 2)  # exponents of two, in elements
 _CASTS = (
     ("float32", "bfloat16"), ("bfloat16", "float32"), ("bfloat16", "float8_e4m3fn"), ("float32", "float8_e4m3fn"),
 )  # fmt: skip
+_CONVOLUTION_TYPES = (
+    ("bfloat16", "float32", "nhwc"),
+    ("bfloat16", "float32", "nchw"),
+    ("float32", "tf32", "nchw"),
+)
+_STAGES = ((64, 56), (128, 28), (256, 14), (512, 7), (320, 64), (640, 32), (1280, 16))  # channels, side
+_DEPTHWISE_STAGES = ((96, 56), (352, 28), (768, 14), (1408, 7))
 _FP8 = (("float8_e4m3fn", ""), ("float8_e5m2", "float8_e4m3fn"))
 
 
@@ -46,6 +54,7 @@ def standard_sweep() -> Iterator[Signature]:
     """Every kind of work that needs only one GPU."""
     yield from _products()
     yield from _attention()
+    yield from _convolutions()
     yield from _elementwise()
     yield from _rows()
     yield from _reductions()
@@ -73,6 +82,32 @@ def _attention() -> Iterator[Signature]:
         for heads, kv_heads in ((16, 16), (32, 8)):
             batch = max(1, 8192 // length)
             yield Attention(direction, batch, heads, kv_heads, length, length, dim, dim, True, "bfloat16", backend)  # type: ignore[arg-type]
+
+
+def _convolutions() -> Iterator[Signature]:
+    """Image classifiers' and diffusers' stages, depthwise filters, sound and volumes; each with its two gradients."""
+    for (dtype, compute, layout), (channels, side) in itertools.product(_CONVOLUTION_TYPES, _STAGES):
+        for batch, (width, stride, expansion) in itertools.product((8, 64), ((1, 1, 4), (3, 1, 1), (3, 2, 2))):
+            yield from _convolution(
+                batch, channels, expansion * channels, side, width, stride, 2, 1, dtype, compute, layout
+            )
+    for dtype, (channels, side), width in itertools.product(("bfloat16", "float32"), _DEPTHWISE_STAGES, (3, 7)):
+        yield from _convolution(64, channels, channels, side, width, 1, 2, channels, dtype, "float32", "nchw")
+    for channels, length in ((512, 16000), (512, 2000), (80, 3000), (768, 3000)):
+        yield from _convolution(8, channels, 768, length, 3, 2, 1, 1, "bfloat16", "float32", "nchw")
+    for channels, side in ((32, 96), (64, 48), (128, 24), (256, 12)):
+        for dtype in ("float16", "float32"):
+            yield from _convolution(2, channels, channels, side, 3, 1, 3, 1, dtype, "float32", "nchw")
+
+
+def _convolution(
+    batch: int, inputs: int, outputs: int, side: int, width: int, stride: int, spatial: int, groups: int, dtype: str,
+    compute: str, layout: str,
+) -> Iterator[Signature]:  # fmt: skip
+    """A convolution of ``spatial`` dimensions and its two gradients, padded to keep the size at a stride of one."""
+    for direction in ("forward", "backward_data", "backward_weight"):
+        sizes = ((side,) * spatial, (width,) * spatial, (-(-side // stride),) * spatial, (stride,) * spatial)
+        yield Convolution(direction, batch, inputs, outputs, *sizes, (1,) * spatial, groups, dtype, compute, layout)
 
 
 def _elementwise() -> Iterator[Signature]:
