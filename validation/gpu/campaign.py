@@ -45,8 +45,8 @@ STEPS = (
     "--model llama3.2-1b --batch 10 --sequence 2048 --precision half",
 )
 FAMILIES = (
-    "--model resnet50 --batch 128 --precision mixed --optimizer sgd",
-    "--model resnet50-nchw --batch 64 --precision full --optimizer sgd",
+    "--model resnet50 --batch 128 --precision mixed --optimizer sgd --channels-last",
+    "--model resnet50 --batch 64 --precision full --optimizer sgd",
     "--model efficientnetv2-m --batch 64 --precision scaled",
     "--model swin-base --batch 64 --precision mixed",
     "--model sd15-unet --batch 8 --precision mixed --optimizer fused",
@@ -60,9 +60,9 @@ FAMILIES = (
     "--model lstm --batch 64 --precision mixed",
     "--model graphsage --batch 100 --precision full",
     "--model dlrm --batch 8192 --precision full --optimizer adagrad",
-    "--model unet3d --batch 2 --precision scaled",
+    "--model nnunet-3d --batch 2 --precision full",
     "--model mamba2 --batch 2 --precision half",
-    "--model resnet50 --batch 128 --precision mixed --optimizer sgd --compile",
+    "--model resnet50 --batch 128 --precision mixed --optimizer sgd --channels-last --compile",
 )
 ROLLOUTS = ("--shapes 28,1024,3072 --tokens 32 --steps 24",)
 # Scripts of cases, and the seconds that a call gives them

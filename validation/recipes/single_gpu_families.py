@@ -1,4 +1,4 @@
-"""Train a model of one of many families on one GPU, with the code of torchvision, timm, diffusers, PyG, PEFT or HF.
+"""Train a model of one of many families on one GPU, with the code of timm, diffusers, PyG, PEFT or HF.
 
 Shapes are those of published models, weights and inputs random. Precisions: ``full`` (fp32, TF32 products), ``mixed``
 (fp32 weights under autocast to bf16), ``scaled`` (fp32 weights under autocast to fp16, with a gradient scaler) and
@@ -20,38 +20,16 @@ Forward = Callable[[], Tensor]  # the loss of a batch
 Case = Callable[[int, torch.dtype], tuple[nn.Module, Forward]]
 
 
-def classifier(model: nn.Module, batch: int, dtype: torch.dtype, side: int, order: torch.memory_format) -> Forward:
-    """The loss of images in a memory format, among a thousand classes."""
-    model.to(device="cuda", dtype=dtype, memory_format=order)
-    pixels = torch.randn(batch, 3, side, side, device="cuda", dtype=dtype).to(memory_format=order)
-    labels = torch.randint(1000, (batch,), device="cuda")
-    return lambda: F.cross_entropy(model(pixels), labels)
-
-
-def resnet50(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
-    """ResNet-50, channels last."""
-    from torchvision.models import resnet50
-
-    model = resnet50()
-    return model, classifier(model, batch, dtype, 224, torch.channels_last)
-
-
-def resnet50_nchw(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
-    """ResNet-50, channels first."""
-    from torchvision.models import resnet50
-
-    model = resnet50()
-    return model, classifier(model, batch, dtype, 224, torch.contiguous_format)
-
-
-def timm_classifier(name: str) -> Case:
-    """A classifier of timm, channels first."""
+def classifier(name: str, side: int = 224) -> Case:
+    """A classifier of timm, of images with so many pixels a side among a thousand classes."""
 
     def case(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
         import timm
 
-        model = timm.create_model(name, pretrained=False)
-        return model, classifier(model, batch, dtype, 224, torch.contiguous_format)
+        model = timm.create_model(name, pretrained=False).to("cuda", dtype)
+        pixels = torch.randn(batch, 3, side, side, device="cuda", dtype=dtype)
+        labels = torch.randint(1000, (batch,), device="cuda")
+        return model, lambda: F.cross_entropy(model(pixels), labels)
 
     return case
 
@@ -269,41 +247,62 @@ def recommender(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
     return model, lambda: F.binary_cross_entropy_with_logits(model(dense, indices), clicks)
 
 
-class VolumeNetwork(nn.Module):
-    """A U-Net of 3-D convolutions with instance norms, as segmenters of medical images have it."""
+class Segmenter(nn.Module):
+    """nnU-Net in two or three dimensions: six levels of two convolutions with instance norms, strides down and up."""
 
-    WIDTHS = (32, 64, 128, 256)
-
-    def __init__(self) -> None:
+    def __init__(self, dimensions: int) -> None:
         super().__init__()
-        widths = self.WIDTHS
-        self.down = nn.ModuleList(self.block(n, m) for n, m in zip((1, *widths), widths))
-        self.up = nn.ModuleList(nn.ConvTranspose3d(2 * n, n, 2, stride=2) for n in widths[-2::-1])
-        self.join = nn.ModuleList(self.block(2 * n, n) for n in widths[-2::-1])
-        self.head = nn.Conv3d(widths[0], 4, 1)
+        convolution, self.up_convolution, self.norm = (
+            (nn.Conv2d, nn.ConvTranspose2d, nn.InstanceNorm2d)
+            if dimensions == 2
+            else (nn.Conv3d, nn.ConvTranspose3d, nn.InstanceNorm3d)
+        )
+        self.convolution = convolution
+        widths = [min(32 << level, 512 if dimensions == 2 else 320) for level in range(6)]
+        self.down = nn.ModuleList(self.block(n, m, 1 if n == 4 else 2) for n, m in itertools.pairwise((4, *widths)))
+        above = list(itertools.pairwise(widths[::-1]))
+        self.up = nn.ModuleList(self.up_convolution(n, m, 2, stride=2) for n, m in above)
+        self.join = nn.ModuleList(self.block(2 * m, m, 1) for _, m in above)
+        self.head = convolution(widths[0], 4, 1)
 
-    def block(self, n: int, m: int) -> nn.Sequential:
-        """Two convolutions."""
-        pair = [(nn.Conv3d(i, m, 3, padding=1), nn.InstanceNorm3d(m, affine=True), nn.LeakyReLU()) for i in (n, m)]
-        return nn.Sequential(*(layer for layers in pair for layer in layers))
+    def block(self, n: int, m: int, stride: int) -> nn.Sequential:
+        """Two convolutions, the first with a stride."""
+        layers: list[nn.Module] = []
+        for inputs, step in ((n, stride), (m, 1)):
+            layers += [self.convolution(inputs, m, 3, stride=step, padding=1, bias=False), self.norm(m, affine=True)]
+            layers.append(nn.LeakyReLU(0.01))
+        return nn.Sequential(*layers)
 
     def forward(self, volume: Tensor) -> Tensor:
-        """Logits of each voxel."""
+        """Logits of each point."""
         kept = []
         for block in self.down:
-            volume = block(F.max_pool3d(volume, 2) if kept else volume)
+            volume = block(volume)
             kept.append(volume)
         for up, join, skip in zip(self.up, self.join, kept[-2::-1]):
             volume = join(torch.cat([up(volume), skip], dim=1))
         return self.head(volume)
 
 
-def volumes(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
-    """The 3-D U-Net on volumes of 96 x 96 x 96."""
-    model = VolumeNetwork().to("cuda", dtype)
-    volume = torch.randn(batch, 1, 96, 96, 96, device="cuda", dtype=dtype)
-    labels = torch.randint(4, (batch, 96, 96, 96), device="cuda")
-    return model, lambda: F.cross_entropy(model(volume), labels)
+def segmenter(*sides: int) -> Case:
+    """nnU-Net on patches of these sides with four channels and four classes, under cross-entropy and Dice."""
+
+    def case(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
+        model = Segmenter(len(sides)).to("cuda", dtype)
+        volume = torch.randn(batch, 4, *sides, device="cuda", dtype=dtype)
+        labels = torch.randint(4, (batch, *sides), device="cuda")
+
+        def loss() -> Tensor:
+            logits = model(volume)
+            shares = logits.softmax(dim=1)
+            truth = F.one_hot(labels, 4).movedim(-1, 1).to(shares.dtype)
+            points = [0, *range(2, shares.dim())]
+            dice = 2 * (shares * truth).sum(points) / (shares.sum(points) + truth.sum(points))
+            return F.cross_entropy(logits, labels) + (1 - dice).mean()
+
+        return model, loss
+
+    return case
 
 
 def mamba2(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
@@ -319,10 +318,13 @@ def mamba2(batch: int, dtype: torch.dtype) -> tuple[nn.Module, Forward]:
 
 
 CASES: dict[str, Case] = {
-    "resnet50": resnet50,
-    "resnet50-nchw": resnet50_nchw,
-    "efficientnetv2-m": timm_classifier("tf_efficientnetv2_m"),
-    "swin-base": timm_classifier("swin_base_patch4_window7_224"),
+    "resnet50": classifier("resnet50"),
+    "resnext101-32x4d": classifier("resnext101_32x4d"),
+    "se-resnext101-32x4d": classifier("seresnext101_32x4d"),
+    "efficientnet-b0": classifier("efficientnet_b0"),
+    "efficientnet-b4": classifier("efficientnet_b4", 380),
+    "efficientnetv2-m": classifier("tf_efficientnetv2_m"),
+    "swin-base": classifier("swin_base_patch4_window7_224"),
     "sd15-unet": diffusion_unet,
     "sd-autoencoder": image_encoder,
     "dit-xl": diffusion_transformer,
@@ -334,7 +336,8 @@ CASES: dict[str, Case] = {
     "lstm": lstm,
     "graphsage": graph_network,
     "dlrm": recommender,
-    "unet3d": volumes,
+    "nnunet-2d": segmenter(192, 160),
+    "nnunet-3d": segmenter(128, 128, 128),
     "mamba2": mamba2,
 }
 DTYPES = {"full": torch.float32, "mixed": torch.float32, "scaled": torch.float32, "half": torch.bfloat16}
@@ -354,6 +357,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--precision", choices=tuple(DTYPES), default="mixed")
     parser.add_argument("--optimizer", choices=tuple(OPTIMIZERS), default="adamw")
+    parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     parser.add_argument("--steps", type=int, default=3)
     return parser.parse_args()
@@ -366,6 +370,8 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     model, loss_of_batch = CASES[o.model](o.batch, DTYPES[o.precision])
     model.train()
+    if o.channels_last:
+        model.to(memory_format=torch.channels_last)
     if o.compile:
         model.compile()
     optimizer = OPTIMIZERS[o.optimizer]([p for p in model.parameters() if p.requires_grad])

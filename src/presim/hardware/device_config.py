@@ -27,7 +27,7 @@ def check_is_emulated(gpu: Gpu) -> None:
 
 
 def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) -> str:
-    """Configuration of ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as in CUDA."""
+    """Configuration of ``count`` GPUs of one node: clocks in kHz and memory in bytes, as in CUDA, power in mW."""
     check_is_emulated(gpu)
     values = {
         "name": gpu.name,
@@ -46,5 +46,6 @@ def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) ->
         "registers_per_sm": gpu.registers_per_sm,
         "threads_per_sm": gpu.threads_per_sm,
         "driver_version": driver_version,
+        "power_mw": round(1000 * gpu.power_w),
     }
     return "".join(f"{key} {value}\n" for key, value in values.items())

@@ -33,6 +33,7 @@ def test_an_h100_is_described_as_cuda_reports_it() -> None:
     assert values["clock_khz"] == "1980000"
     assert values["shared_per_block_optin"] == "232448"
     assert values["memory_bytes"] == str(81079 << 20)
+    assert values["power_mw"] == "700000"
 
 
 @pytest.mark.parametrize("name", [gpu.id for gpu in catalogue.gpus() if gpu.vendor == "nvidia"])

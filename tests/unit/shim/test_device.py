@@ -44,6 +44,14 @@ handle, label, memory = c_void_p(), create_string_buffer(96), (c_ulonglong * 3)(
 results["nvml"] = [ml.nvmlInit_v2(), ml.nvmlDeviceGetHandleByIndex_v2(c_uint(2), byref(handle)),
                    ml.nvmlDeviceGetName(handle, label, 96), label.value.decode(),
                    ml.nvmlDeviceGetMemoryInfo(handle, memory), memory[0]]
+cpus = (c_ulonglong * 16)()
+results["cpus"] = [ml.nvmlDeviceGetCpuAffinity(handle, 16, cpus), ml.nvmlDeviceSetCpuAffinity(handle),
+                   {cpu for cpu in range(1024) if cpus[cpu // 64] >> cpu % 64 & 1} == os.sched_getaffinity(0),
+                   ml.nvmlDeviceGetCpuAffinity(handle, 0, cpus), ml.nvmlDeviceGetCpuAffinity(c_void_p(99), 16, cpus)]
+reading = c_uint()
+results["sensors"] = [[call(handle, *kind, byref(reading)), reading.value] for call, *kind in (
+    [ml.nvmlDeviceGetPowerUsage], [ml.nvmlDeviceGetEnforcedPowerLimit], [ml.nvmlDeviceGetTemperature, c_uint(0)],
+    [ml.nvmlDeviceGetClockInfo, c_uint(1)], [ml.nvmlDeviceGetMaxClockInfo, c_uint(2)])]
 ml.nvmlDeviceGetUUID(handle, label, 96)
 again = c_void_p()
 results["by uuid"] = [ml.nvmlDeviceGetHandleByUUID(label, byref(again)), again.value == handle.value,
@@ -93,6 +101,15 @@ def test_nvml_reports_the_same_device(results: dict[str, object]) -> None:
     assert results["nvml"] == [0, 0, 0, "NVIDIA H100 80GB HBM3", 0, 85520809984]
     assert results["by uuid"] == [0, True, 6]
     assert results["small buffer"] == 7
+
+
+def test_the_gpu_is_near_all_cpus_of_the_process(results: dict[str, object]) -> None:
+    assert results["cpus"] == [0, 0, True, 2, 2]
+
+
+def test_sensors_show_the_datasheet(results: dict[str, object]) -> None:
+    """Its power limit and clocks, and one temperature."""
+    assert results["sensors"] == [[0, 700000], [0, 700000], [0, 50], [0, 1980], [0, 2619]]
 
 
 def test_without_a_description_there_is_no_gpu(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: 
 def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
     texts = {
         "compute": (
-            "The tensor cores limit {figures}",
+            "Arithmetic limits {figures}",
             "Only fewer or cheaper FLOPs help: less recomputation, FP8 where the model allows it, or more GPUs.",
         ),
         "memory": (

@@ -12,6 +12,7 @@ from presim.cost.analytic import (
     attention,
     convolution,
     copy,
+    depthwise,
     gemm,
     memory_bound_kernels,
     packed_weights,
@@ -67,7 +68,9 @@ class AnalyticEstimator:
                 indices_by_formula.setdefault(formula, []).append(index)
         for formula, indices in indices_by_formula.items():
             for index, price in zip(indices, formula([signatures[index] for index in indices], self.device)):
-                prices[index] = msgspec.structs.replace(price, shared=price.uncertainty * self._shared)
+                prices[index] = msgspec.structs.replace(
+                    price, shared=max(price.shared, price.uncertainty * self._shared)
+                )
         return prices
 
 
@@ -84,6 +87,8 @@ def slowdown_at_work(gpu: Gpu, signatures: list[Signature], busy_prices: Sequenc
 
 
 def _formula(signature: Signature) -> Callable[[Sequence[Any], Device], list[Price]] | None:
+    if depthwise.covers(signature):
+        return depthwise.price
     if scan.covers(signature):
         return scan.price
     if packed_weights.covers(signature):

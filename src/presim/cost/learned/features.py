@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.cost.analytic import depthwise
 from presim.cost.analytic.gpu_figures import Device, precision
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
@@ -189,5 +190,7 @@ def kind_of(signature: Signature) -> str | None:
         if signature.direction == "backward":
             return "attention-backward"
         return "attention-decode" if signature.q_len <= DECODE_QUERIES else "attention-forward"
+    if depthwise.covers(signature):
+        return None
     tag = str(signature.__struct_config__.tag)
     return tag if tag in KINDS else None

@@ -29,6 +29,7 @@ constexpr Number kNumbers[] = {
     {"registers_per_sm", nullptr, &DeviceConfig::registers_per_sm},
     {"threads_per_sm", nullptr, &DeviceConfig::threads_per_sm},
     {"driver_version", nullptr, &DeviceConfig::driver_version},
+    {"power_mw", &DeviceConfig::power_mw, nullptr},
 };
 
 // Unknown keys are ignored, so that a newer launcher works with an older shim.

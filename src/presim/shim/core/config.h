@@ -20,6 +20,7 @@ struct DeviceConfig {
   int64_t shared_per_block_optin = 232448, shared_per_sm = 233472;
   int registers_per_sm = 65536, threads_per_sm = 2048;
   int driver_version = 13000;
+  int64_t power_mw = 700000;
 };
 PRESIM_API const DeviceConfig& device_config();
 

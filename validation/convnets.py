@@ -1,0 +1,108 @@
+"""Compare steps of convolutional networks with published throughput, as Markdown on standard output.
+
+    python validation/convnets.py validation/convnets.csv --captures DIR > validation/results/convnets.md
+
+Each row is captured on an emulated A100, since PyTorch's current builds have no code for a V100, and simulated on its
+GPU. Captures are kept in DIR. Twenty rows take about ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from presim.cli.script import sentences
+from presim.errors import InputError
+from presim.system.files import check_folder, make_folder
+
+CAPTURED_ON = "a100-80gb-sxm"
+ABOUT = """# Convolutional networks
+
+Steps of NVIDIA's DeepLearningExamples on one GPU: classifiers in NGC 21.03, with the batch sizes and layouts of its
+configs.yml, captured with timm's models; nnU-Net in NGC 22.11. Printed by `python validation/convnets.py
+validation/convnets.csv`. Two prices were fitted to some of these steps, as `convolution.py` and `depthwise.py` in
+`src/presim/cost/analytic` say: transposes for TF32 to ResNet and ResNeXt on an A100, depthwise filters in fp32 to
+EfficientNet on an A100. No row of a V100, of nnU-Net or of mixed precision was used.
+"""
+HEADER = (
+    "| run | images/s | step, ms | presim, ms | 80 % interval | error |",
+    "|---|---:|---:|---:|---:|---:|",
+)
+
+
+def capture(row: dict[str, str], captures: Path) -> Path:
+    """The saved job of a row."""
+    job = captures / row["id"]
+    if not (job / "job.json").exists():
+        print(f"capturing {row['id']}", file=sys.stderr)
+        presim("run", "--gpu", CAPTURED_ON, "--out", str(job), *row["command"].split())
+    return job
+
+
+def presim(*arguments: str) -> None:
+    """Run a verb.
+
+    Raises:
+        InputError: it failed.
+    """
+    ended = subprocess.run(["presim", *arguments], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        words = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
+        raise InputError(f"presim {arguments[0]} failed: {words[0]}")
+
+
+def simulate(job: Path, gpu: str) -> dict[str, Any]:
+    """The result of a saved job on a GPU."""
+    result = job.with_suffix(f".{gpu}.json")
+    presim("simulate", str(job), "--gpu", gpu, "--json", str(result))
+    return dict(json.loads(result.read_text()))
+
+
+def page(rows: list[dict[str, str]], captures: Path) -> Iterator[str]:
+    """The table, under the errors in the median and the number of steps inside the interval."""
+    lines, errors, inside = [], [], 0
+    for row in rows:
+        result, measured = simulate(capture(row, captures), row["gpu"]), float(row["step_time_s"])
+        low, step, high = (result[f"step_time_{part}s"] for part in ("low_", "", "high_"))
+        errors.append(step / measured - 1)
+        inside += low <= measured <= high
+        images = int(row["micro_batch"]) / measured
+        lines.append(
+            f"| {row['id']} | {images:.0f} | {measured * 1e3:.1f} | {step * 1e3:.1f} "
+            f"| {low * 1e3:.0f} to {high * 1e3:.0f} | {100 * errors[-1]:+.1f} % |"
+        )
+    sizes = [abs(error) for error in errors]
+    yield (
+        f"{len(rows)} steps: median error {100 * statistics.median(sizes):.1f} %, largest {100 * max(sizes):.1f} %, "
+        f"median bias {100 * statistics.median(errors):+.1f} %; {inside} of {len(rows)} inside the interval."
+    )
+    yield ""
+    yield from (*HEADER, *lines)
+
+
+def main() -> None:
+    """Print the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", metavar="CASES.csv", type=Path)
+    parser.add_argument("--captures", metavar="DIR", type=Path, required=True, help="folder of saved captures")
+    options = parser.parse_args()
+    if not options.table.is_file():
+        raise InputError(f"there is no table {options.table}; validation/convnets.csv is one")
+    check_folder(options.captures)
+    make_folder(options.captures)
+    with options.table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    print(ABOUT)
+    print("\n".join(page(rows, options.captures)))
+
+
+if __name__ == "__main__":
+    with sentences():
+        main()
