@@ -14,9 +14,14 @@ from presim.trace.signatures import Convolution, Gemm
 
 _UNCERTAINTY = 0.3  # of convolutions in the steps of validation/convnets.csv, whose other operators are known better
 _NARROW_UNCERTAINTY = 0.6
-# Passes over inputs and outputs that turn channels-first tensors for tensor cores and back (reading and writing: two).
-# The steps of ResNet-50, ResNeXt-101 and SE-ResNeXt-101 in TF32 on an A100 leave 1.5 to 1.7 (validation/convnets.csv).
-_TRANSPOSES = 1.6
+# Passes over inputs and outputs that turn channels-first tensors for tensor cores and back; reading and writing each
+# would be two. cuDNN has TF32 products that want no other order, so some are left out: the steps of ResNet-50 and
+# ResNeXt-101 on an A100 leave 1.5 to 1.7 (cuDNN 8.1), those of nnU-Net 0.1 to 0.6 (8.7). For 16 bits, nnU-Net in two
+# dimensions leaves 1.4 to 2.2 (validation/convnets.csv).
+_TRANSPOSES, _TF32_TRANSPOSES = 1.6, 1.0
+# Winograd's products of 3 x 3 taps in fp32 have 2.25 times fewer multiplications, and sums before and after them. Steps
+# of nnU-Net in two dimensions on a V100 leave a gain of 2.0.
+_WINOGRAD = 2.0
 _IMPLICIT = 1 / 0.85  # gathering the input patches takes address arithmetic and halo loads
 
 
@@ -31,14 +36,15 @@ def _price_one(signature: Convolution, device: Device) -> Price:
     streaming = memory_bound_kernels.seconds(moved_bytes, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and _by_tensor_cores(signature, device):
-        transpose = _TRANSPOSES * streaming
+        transpose = streaming * (_TF32_TRANSPOSES if signature.compute == "tf32" else _TRANSPOSES)
     if _has_narrow_groups(signature):
         vector = signature.flops / (0.25 * device.peak("fp32"))
         duration, width = max(streaming, vector), _NARROW_UNCERTAINTY
         bound = "memory" if streaming >= vector else "compute"
     else:
         product = gemm.price([as_product(signature)], device)[0]
-        duration = max(product.duration_ns * 1e-9 * _IMPLICIT, streaming) + transpose
+        arithmetic = product.duration_ns * 1e-9 * _IMPLICIT / (_WINOGRAD if _is_winograd(signature, device) else 1.0)
+        duration = max(arithmetic, streaming) + transpose
         width, bound = max(_UNCERTAINTY, product.uncertainty), product.bound
     width = min(width, 0.9)
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, "analytic/convolution", bound, shared=width)
@@ -48,6 +54,13 @@ def _by_tensor_cores(signature: Convolution, device: Device) -> bool:
     """Whether the product runs on tensor cores, whose kernels want channels last."""
     tf32 = signature.compute == "tf32" and device.peak("tf32") > device.peak("fp32")
     return tf32 or dtype_bytes(signature.dtype) <= 2
+
+
+def _is_winograd(signature: Convolution, device: Device) -> bool:
+    """Whether cuDNN transforms tiles, as it does for dense filters of 3 x 3 taps in fp32 without strides."""
+    plain = signature.groups == 1 and {*signature.stride, *signature.dilation} == {1}
+    filters = signature.filter_size == (3, 3) and signature.dtype == "float32"
+    return plain and filters and not _by_tensor_cores(signature, device)
 
 
 def as_product(signature: Convolution) -> Gemm:

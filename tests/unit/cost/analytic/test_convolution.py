@@ -62,3 +62,12 @@ def test_groups_of_few_channels_are_no_product(h100: Device) -> None:
 def test_the_error_of_all_convolutions_is_common(h100: Device) -> None:
     price = priced(h100)
     assert price.shared == price.uncertainty >= 0.3
+
+
+def test_winograd_saves_arithmetic_of_dense_filters_in_fp32() -> None:
+    v100 = device_of(hardware.gpu("v100-32gb-sxm"))
+    three = priced(v100, dtype="float32").duration_ns
+    five = priced(v100, dtype="float32", filter_size=(5, 5)).duration_ns
+    strided = priced(v100, dtype="float32", stride=(2, 2), input_size=(56, 56)).duration_ns
+    assert three == pytest.approx(strided / 2, rel=0.1)
+    assert three < five / (25 / 9) / 1.7
