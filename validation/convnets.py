@@ -28,9 +28,9 @@ ABOUT = """# Convolutional networks
 Steps of NVIDIA's DeepLearningExamples on one GPU: classifiers in NGC 21.03, with the batch sizes and layouts of its
 configs.yml, captured with timm's models; nnU-Net in NGC 22.11. Printed by `python validation/convnets.py
 validation/convnets.csv`. Figures of `convolution.py` and `depthwise.py` in `src/presim/cost/analytic` were fitted to
-some of these steps: transposes for TF32 to ResNet, ResNeXt and nnU-Net on an A100, transposes of 16 bits to nnU-Net in two
-dimensions there, Winograd to nnU-Net in two dimensions in fp32, depthwise filters in fp32 to EfficientNet in TF32. No
-other row was used, so those of mixed precision on classifiers and nearly all of the V100 are held out.
+some of these steps: transposes for TF32 to ResNet, ResNeXt and nnU-Net on an A100, transposes of 16 bits to nnU-Net in
+two dimensions there, Winograd to nnU-Net in two dimensions in fp32, depthwise filters in fp32 to EfficientNet in TF32.
+No other row was used, so those of mixed precision on classifiers and nearly all of the V100 are held out.
 """
 HEADER = (
     "| run | images/s | step, ms | presim, ms | 80 % interval | error |",

@@ -51,8 +51,8 @@ def _price_one(signature: Convolution | Elementwise, device: Device) -> Price:
 def _clocks(signature: Convolution | Elementwise) -> float:
     """SM clocks of all points."""
     if isinstance(signature, Elementwise):
-        moved = signature.bytes_read if signature.operator == _OWN_BACKWARD else signature.bytes_written
-        return _OWN_CLOCKS * moved / dtype_bytes(signature.dtype)
+        point_bytes = signature.bytes_read if signature.operator == _OWN_BACKWARD else signature.bytes_written
+        return _OWN_CLOCKS * point_bytes / dtype_bytes(signature.dtype)
     backward = signature.direction == "backward_data"
     sizes = signature.input_size if backward else signature.output_size
     channels = signature.in_channels if backward else signature.out_channels
