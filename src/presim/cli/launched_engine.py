@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import click
 
 _OPTION = "--from"
@@ -13,7 +15,7 @@ def expanded(command: click.Command, context: click.Context, words: list[str]) -
     Options of the command that are not modelled are printed.
     """
     launches = [word.partition("=")[2] for word in words if word.startswith(f"{_OPTION}=")]
-    launches += [following for word, following in zip(words, words[1:]) if word == _OPTION]
+    launches += [following for word, following in itertools.pairwise(words) if word == _OPTION]
     if not launches:
         return words
     from presim.serving.launching.launch_words import words_of

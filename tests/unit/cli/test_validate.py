@@ -125,9 +125,7 @@ def test_a_changed_serving_run_is_predicted_again(served: list[str]) -> None:
         assert [row["isl"] for row in csv.DictReader(file)] == ["8", "32"]
 
 
-def test_serving_runs_do_not_overwrite_another_table(
-    served: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_serving_runs_do_not_overwrite_another_table(served: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("out.csv").write_text("id,isl\na,1\n")
     assert main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"]) == 2
     assert capsys.readouterr().err == (

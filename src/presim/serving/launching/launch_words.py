@@ -55,7 +55,10 @@ _FLAGS = {
     "--no-enable-prefix-caching": "--no-prefix-caching",
     "--disable-radix-cache": "--no-prefix-caching",
 }
-_FRACTIONS = {"--gpu-memory-utilization": "--gpu-memory-utilization", "--mem-fraction-static": "--gpu-memory-utilization"}
+_FRACTIONS = {
+    "--gpu-memory-utilization": "--gpu-memory-utilization",
+    "--mem-fraction-static": "--gpu-memory-utilization",
+}
 _WITHOUT_EFFECT = re.compile(
     r"--(?:host|port|uds|api-key|root-path|served-model-name|.*-parser|enable-auto-tool-choice|.*chat-template.*|"
     r"trust-remote-code|(?:random-)?seed|download-dir|load-format|safetensors-.*|tokenizer.*|(?:code-)?revision|"
@@ -162,8 +165,8 @@ def _drafting(engine: Kernels, options: dict[str, str]) -> list[str]:
     method = "mtp" if written.endswith("-mtp") else _METHODS.get(written)
     if method is None:
         raise InputError(
-            f"drafting by {shortened(written)!r} of --from has no price; those by mtp, eagle, eagle3, ngram and a draft "
-            "model have: leave --speculative-config out, and give --speculative"
+            f"drafting by {shortened(written)!r} of --from has no price; those by mtp, eagle, eagle3, ngram and a "
+            "draft model have: leave --speculative-config out, and give --speculative"
         )
     words = ["--speculative", method]
     words += ["--draft-model", str(settings["model"])] if method == "draft" else []
