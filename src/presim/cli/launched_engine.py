@@ -31,9 +31,10 @@ def expanded(command: click.Command, context: click.Context, words: list[str]) -
 def _model_beside(command: click.Command, context: click.Context, words: list[str]) -> str | None:
     """The model that is named beside the command."""
     try:
-        return command.make_parser(context).parse_args(args=list(words))[0].get("model")
+        model = command.make_parser(context).parse_args(args=list(words))[0].get("model")
     except click.UsageError:  # which click reports once all words are there
         return None
+    return model if isinstance(model, str) else None  # click has a value of its own for absent ones
 
 
 def _has_experts(name: str) -> bool:
