@@ -22,7 +22,7 @@ def expanded(command: click.Command, context: click.Context, words: list[str]) -
     from presim.serving.launching.server_commands import read
 
     model = _model_beside(command, context, words)
-    launch = words_of(read(launches[-1]), model, _has_experts)
+    launch = words_of(read(launches[-1]), model, _has_experts, _is_quantised)
     if launch.unread:
         click.echo(f"presim: not modelled, of the command: {', '.join(launch.unread)}", err=True)
     return [*launch.options, *([] if model else [launch.model]), *words]
@@ -41,3 +41,11 @@ def _has_experts(name: str) -> bool:
     from presim.serving.model_lookup import find
 
     return any(kind.experts is not None for kind in find(name).kinds)
+
+
+def _is_quantised(name: str) -> bool:
+    from presim.serving.model_lookup import find
+    from presim.serving.serving_plan import ServingPlan
+    from presim.serving.weight_types import typed
+
+    return typed(ServingPlan(), find(name), None, None).weights != "bf16"

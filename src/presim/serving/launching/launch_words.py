@@ -48,6 +48,7 @@ _NUMBERS = {
 }
 _FLAGS = {
     "--enable-expert-parallel": "--ep",
+    "--enable-ep-moe": "--ep",
     "--enforce-eager": "--eager",
     "--disable-cuda-graph": "--eager",
     "--no-async-scheduling": "--no-async",
@@ -79,8 +80,15 @@ class LaunchWords:
     unread: tuple[str, ...]  # options of the command that may change times, and are not modelled
 
 
-def words_of(command: ServerCommand, model: str | None, has_experts: Callable[[str], bool]) -> LaunchWords:
+def words_of(
+    command: ServerCommand,
+    model: str | None,
+    has_experts: Callable[[str], bool],
+    is_quantised: Callable[[str], bool],
+) -> LaunchWords:
     """``model``: in place of the command's. ``has_experts``: whether a model has, which decides what its ranks share.
+
+    ``is_quantised``: whether its checkpoint is; to others, an engine's ``--quantization fp8`` applies.
 
     Raises:
         InputError: the command names no model, or asks for a type or a way of drafting that has no price.
@@ -93,6 +101,8 @@ def words_of(command: ServerCommand, model: str | None, has_experts: Callable[[s
     words += ["--engine-version", command.version] if command.version else []
     words += _ranks(command.engine, options, lambda: has_experts(named))
     words += _types(options)
+    if options.pop("--quantization", "") == "fp8" and not is_quantised(named):
+        words += ["--weights", "fp8"]
     words += _drafting(command.engine, options)
     for name, value in options.items():
         if name in _NUMBERS:
@@ -121,7 +131,7 @@ def _number(name: str, value: str) -> str:
 def _ranks(engine: Kernels, options: dict[str, str], has_experts: Callable[[], bool]) -> list[str]:
     """Data-parallel and expert-parallel ranks, which the engines count differently."""
     words: list[str] = []
-    if int(_number("--ep-size", options.pop("--ep-size", "1"))) > 1:
+    if any(int(_number(name, options.pop(name, "1"))) > 1 for name in ("--ep-size", "--expert-parallel-size", "--ep")):
         words.append("--ep")
     names = ("--data-parallel-size", "--dp-size", "--dp")
     count = max(int(_number(name, options.pop(name, "1"))) for name in names)
@@ -138,7 +148,7 @@ def _ranks(engine: Kernels, options: dict[str, str], has_experts: Callable[[], b
 
 
 def _types(options: dict[str, str]) -> list[str]:
-    """Types of weights and cache. A quantisation is the checkpoint's own, but FP8, to which 16 bits are converted."""
+    """Types of numbers and of the cache."""
     cache = options.pop("--kv-cache-dtype", "auto")
     if cache.lower().replace("_", "-") not in _CACHES:
         raise InputError(
@@ -149,8 +159,6 @@ def _types(options: dict[str, str]) -> list[str]:
     if number not in ("auto", "bfloat16", "half", "float16", "bf16", "fp16"):
         raise InputError(f"--dtype {shortened(number)} of --from has no price: engines are priced in 16 bits")
     word = _CACHES[cache.lower().replace("_", "-")]
-    if options.get("--quantization", "") != "fp8":
-        options.pop("--quantization", None)
     return ["--kv", word] if word else []
 
 

@@ -9,8 +9,8 @@ from presim.serving.launching.launch_words import LaunchWords, words_of
 from presim.serving.launching.server_commands import read
 
 
-def words(command: str, model: str | None = None, *, experts: bool = True) -> LaunchWords:
-    return words_of(read(command), model, lambda name: experts)
+def words(command: str, model: str | None = None, *, experts: bool = True, quantised: bool = False) -> LaunchWords:
+    return words_of(read(command), model, lambda name: experts, lambda name: quantised)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,23 @@ def words(command: str, model: str | None = None, *, experts: bool = True) -> La
 )
 def test_published_commands_are_read(command: str, model: str, options: str, unread: tuple[str, ...]) -> None:
     assert words(command) == LaunchWords(model, tuple(options.split()), unread)
+
+
+@pytest.mark.parametrize(("quantised", "options"), [(False, ("--weights", "fp8")), (True, ())])
+def test_fp8_applies_to_checkpoints_of_16_bits(quantised: bool, options: tuple[str, ...]) -> None:
+    assert words("vllm serve a/b --quantization fp8", quantised=quantised).options == options
+
+
+def test_other_quantisations_are_those_of_the_checkpoint() -> None:
+    assert words("vllm serve a/b -q awq_marlin") == LaunchWords("a/b", (), ())
+
+
+@pytest.mark.parametrize("flag", ["--ep 8", "--ep-size 8", "--expert-parallel-size 8", "--enable-ep-moe"])
+def test_names_of_expert_parallelism_in_sglang(flag: str) -> None:
+    assert words(f"sglang serve --model-path a/b --tp 8 {flag}").options[2:] in (
+        ("--ep", "--tp", "8"),
+        ("--tp", "8", "--ep"),
+    )
 
 
 def test_ranks_without_experts_are_replicas() -> None:
