@@ -101,6 +101,7 @@ class ServeKeywords(TypedDict, total=False):
     node: Word | None
     fabric: Word | None
     cluster: File | None
+    from_: Word | None
     tp: int | None
     pp: int | None
     dp: int | None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim.cli import completion, engine_flags
+from presim.cli import completion, engine_flags, launched_engine
 from presim.cli.numbers import number
 from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
@@ -24,8 +24,8 @@ class ServeVerb(Verb):
     """``presim serve``, which knows the names that engines have for its options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; an engine's option is named with what to write instead."""
-        return engine_flags.parsed(self, ctx, args)
+        """As click's; an engine's option is named with what to write instead, and ``--from`` stands for its words."""
+        return engine_flags.parsed(self, ctx, launched_engine.expanded(self, ctx, args))
 
 
 @click.command("serve", cls=ServeVerb)
@@ -40,6 +40,14 @@ class ServeVerb(Verb):
 @click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
 @click.option(
     "--cluster", metavar="FILE", help="TOML file that describes the cluster; engines share the links of its [network]."
+)
+@click.option(
+    "--from",
+    "launch",
+    metavar="COMMAND",
+    expose_value=False,
+    help="Read MODEL and options from a command that starts an engine's server, as 'vllm serve ...'; options "
+    "beside it override.",
 )
 @add_options(ENGINE, LOAD, FLEET, LIFE)
 @json_option

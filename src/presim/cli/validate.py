@@ -107,7 +107,7 @@ def command(
     out = out or Path(f"{table.stem}.predicted.csv")
     _check_writable(table, out, report, captures)
     if kind == "serving":
-        return _serving(table, out, report, only, limit)
+        return _serving(table, out, report, only, limit, repeats_done)
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.engine.simulation_options import Options
@@ -220,7 +220,9 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     return 0
 
 
-def _serving(table: Path, out: Path, report: Path | None, only: str | None, limit: int | None) -> int:
+def _serving(
+    table: Path, out: Path, report: Path | None, only: str | None, limit: int | None, repeats_done: bool
+) -> int:
     import re
 
     from presim.cli.progress import progress
@@ -228,16 +230,17 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     from presim.system.files import write_file
 
     rows = serving.read(table)
+    results = serving.ServingTable(out, rows)
     if only:
         names = ("id", "framework", "model", "gpu", "mode")
         rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
-    predicted: list[dict[str, str]] = []
+    pending_rows = [row for row in rows[:limit] if repeats_done or not results.is_done(row)]
     with caught() as stop, progress() as say:
-        predicted.extend(serving.predictions(rows[:limit], say))
-    stop.unless(predicted)
-    rows = predicted
-    if rows:
-        serving_errors.write(rows, out)
+        for number, row in enumerate(serving.predictions(pending_rows), start=1):
+            results.add(row)
+            say(f"{number} of {len(pending_rows)}: {row.get('id', '')}")
+    stop.unless(results.rows())
+    rows = results.rows()
     if report and not stop.is_partial:
         write_file(report, serving_errors.report(rows).encode())
     click.echo(printed.of_serving(out, rows, _note(stop.is_partial)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
-from presim.studies.validation import case_workers
+from presim.studies.validation import case_workers, serving
 from presim.studies.validation.cases import Case
 from presim.studies.validation.results import Prediction
 
@@ -82,3 +82,53 @@ def test_recipes_have_to_be_there(asked: list[str], capsys: pytest.CaptureFixtur
     )
     assert not asked
     assert not Path("cases.predicted.csv").exists()
+
+
+SERVED = "id,model,isl,osl,tpot_mean_ms\na,m,8,4,10\nb,m,16,4,10\n"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Ids of the serving runs that were predicted; 'b' is unpredictable until the list has three ids."""
+    ids: list[str] = []
+
+    def predict(row: dict[str, str]) -> dict[str, float]:
+        ids.append(row["id"])
+        if row["id"] == "b" and len(ids) < 3:
+            raise KeyboardInterrupt
+        return {"predicted_tpot": 11.0, "predicted_tpot_low": 9.0, "predicted_tpot_high": 12.0}
+
+    monkeypatch.setattr(serving, "predict_row", predict)
+    monkeypatch.chdir(tmp_path)
+    Path("runs.csv").write_text(SERVED)
+    return ids
+
+
+def test_interrupted_serving_runs_continue_where_they_stopped(served: list[str]) -> None:
+    """What was predicted is in the output at once, and is not predicted a second time."""
+    main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"])
+    with Path("out.csv").open() as file:
+        assert [row["id"] for row in csv.DictReader(file)] == ["a"]
+    assert main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"]) == 0
+    assert served == ["a", "b", "b"]
+    with Path("out.csv").open() as file:
+        assert [(row["id"], row["predicted_tpot"]) for row in csv.DictReader(file)] == [("a", "11"), ("b", "11")]
+
+
+def test_a_changed_serving_run_is_predicted_again(served: list[str]) -> None:
+    served.extend(["x", "y", "z"])
+    main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"])
+    Path("runs.csv").write_text(SERVED.replace("b,m,16", "b,m,32"))
+    main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"])
+    assert served[3:] == ["a", "b", "b"]
+    with Path("out.csv").open() as file:
+        assert [row["isl"] for row in csv.DictReader(file)] == ["8", "32"]
+
+
+def test_serving_runs_do_not_overwrite_another_table(served: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out.csv").write_text("id,isl\na,1\n")
+    assert main.run(["validate", "--kind", "serving", "runs.csv", "--out", "out.csv"]) == 2
+    assert capsys.readouterr().err == (
+        "presim: out.csv is not an output of `presim validate` and would be overwritten; choose another --out\n"
+    )
+    assert served == []

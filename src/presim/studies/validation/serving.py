@@ -7,7 +7,7 @@ one for decode workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from presim.errors import InputError, reason_of
@@ -16,7 +16,7 @@ from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.prediction import figures_of_fast_prefill
 from presim.serving.engines.simulate_fleet import simulate
 from presim.serving.workloads.generate import generate
-from presim.studies.validation.serving_errors import FIGURES
+from presim.studies.validation.serving_errors import FIGURES, write
 from presim.studies.validation.serving_rows import Row, deployment_of_row, load_of_row
 from presim.system.files import FormatError, decode_csv, read_text
 
@@ -31,19 +31,58 @@ def read(path: Path) -> list[dict[str, str]]:
         raise InputError(f"{path} has {error}; docs/reference/validation-tables.md lists the columns") from error
 
 
+class ServingTable:
+    """The output: rows in the order of the input. The file is replaced after each row, so an interrupted run continues.
+
+    A row is done if the file has its cells with a prediction; one without a prediction is tried again.
+    """
+
+    def __init__(self, path: Path, rows: Sequence[Row]) -> None:
+        self.path = path
+        self._order = list(dict.fromkeys(map(_cells, rows)))
+        self._rows = _read_output(path) if path.exists() else {}
+
+    def is_done(self, row: Row) -> bool:
+        """Whether the file has a prediction of this row."""
+        return any(self._rows.get(_cells(row), {}).get(f"predicted_{name}") for name in FIGURES)
+
+    def add(self, predicted_row: dict[str, str]) -> None:
+        """Add a row with its prediction, and write the file."""
+        self._rows[_cells(predicted_row)] = predicted_row
+        write(self.rows(), self.path)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows that the input has, in its order."""
+        return [self._rows[cells] for cells in self._order if cells in self._rows]
+
+
+def _cells(row: Row) -> frozenset[tuple[str, str]]:
+    """The filled cells of the input."""
+    return frozenset((key, value) for key, value in row.items() if value and key not in _PREDICTED)
+
+
+def _read_output(path: Path) -> dict[frozenset[tuple[str, str]], dict[str, str]]:
+    try:
+        rows = [dict(row) for row in decode_csv(read_text(path, "name another file with --out"))]
+    except FormatError as error:
+        raise InputError(f"{path} cannot be read: {error}; name another file with --out") from error
+    if rows and not set(_PREDICTED) <= set(rows[0]):
+        raise InputError(f"{path} is not an output of `presim validate` and would be overwritten; choose another --out")
+    return {_cells(row): row for row in rows}
+
+
 def predict(rows: Iterable[Row]) -> list[dict[str, str]]:
     """Each row with its prediction, or the reason for its absence, which may be a fault of presim's own."""
     return list(predictions(rows))
 
 
-def predictions(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, str]]:
+def predictions(rows: Iterable[Row]) -> Iterator[dict[str, str]]:
     """The same, one after the other."""
-    for number, row in enumerate(rows, start=1):
+    for row in rows:
         try:
             added = {key: f"{value:.6g}" for key, value in predict_row(row).items()}
         except Exception as error:  # noqa: BLE001  a bug in one row must not lose the others
             added = {"reason": reason_of(error)}
-        say(f"{number}: {row.get('id', '')}")
         yield {**row, **dict.fromkeys(_PREDICTED, ""), **added}
 
 

@@ -24,7 +24,7 @@ _GOALS = {"tpot": 0.08, "ttft": 0.15, "throughput": 0.08}
 
 def write(rows: list[dict[str, str]], path: Path) -> None:
     """The rows with their predictions, as CSV."""
-    write_file(path, encode_csv(list(rows[0]), rows))
+    write_file(path, encode_csv(list(dict.fromkeys(name for row in rows for name in row)), rows))
 
 
 @dataclasses.dataclass(frozen=True)
