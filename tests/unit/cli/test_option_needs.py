@@ -76,10 +76,10 @@ def command_of(verb: str) -> click.Command:
 def check(words: str, others: str = "") -> None:
     """``others``: further options, behind those of ``words``; of ``run`` before them, where no script takes them."""
     verb = next(verb for verb in NEEDS if words.startswith(f"{verb} "))
+    parts = [words.removeprefix(verb), others]
+    options = " ".join(reversed(parts) if verb == "run" else parts).split()
     parent = click.Context(click.Group("presim"), info_name="presim")
-    check_needs(
-        command_of(verb).make_context(verb, [*others.split(), *words.removeprefix(verb).split()], parent=parent)
-    )
+    check_needs(command_of(verb).make_context(verb, options, parent=parent))
 
 
 @pytest.mark.parametrize(("words", "others"), CASES)
