@@ -2,8 +2,8 @@
 
     python benchmarks/commands.py [--runs N] [--only WORD]
 
-With ``--only``, those whose name has this word are run. Each command runs once to warm caches and then N times. The medians are printed with their goals. Every run must produce
-a result.
+Each command whose name has WORD runs once to warm caches and then N times. The medians are printed with their goals.
+Every run must produce a result.
 """
 
 from __future__ import annotations
