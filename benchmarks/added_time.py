@@ -28,7 +28,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 LIBRARIES = Path(package.__file__).parent / "shim" / "lib"
 RUNS = 3
 GOAL = 1.3
-ROWS = {  # framework -> example, with its arguments
+ROWS: dict[str, tuple[str, ...]] = {  # framework -> example, with its arguments
     "torch": ("gpt2_ddp.py",),
     "transformers": ("llama_fsdp2.py",),
     "transformers' Trainer": ("hf_trainer.py",),
@@ -55,7 +55,8 @@ def host_s(folder: Path) -> float:
 def row(framework: str, folder: Path) -> str:
     """A row of the table."""
     script, *args = ROWS[framework]
-    command = ["run", "--quiet", "--gpu", "h100-sxm", "--nodes", "1", "--ranks", "0", "--save", folder / "job"]
+    cluster = ["--gpu", "h100-sxm", "--nodes", "1", "--ranks", "0"]
+    command: list[str | Path] = ["run", "--quiet", *cluster, "--save", folder / "job"]
     captured_s = min(presim(*command, EXAMPLES / script, *args).cpu_s for _ in range(RUNS))
     imported_s, script_s = import_s(EXAMPLES / script), host_s(folder / "job")
     ratio = captured_s / (imported_s + script_s)
