@@ -36,6 +36,7 @@ class SimulateKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.evaluation.options.SimulateOptions`, likewise."""
 
     scale: str | None
+    wider: str | os.PathLike[str] | None
     fail: Sequence[str]
     ranks_simulated: str
     jitter: Sequence[str]
@@ -71,6 +72,7 @@ class RunKeywords(EvaluationKeywords, total=False):
     sanitize: bool
     live: bool
     save: str | os.PathLike[str] | None
+    wider: int | None
     profile_missing: bool
 
 

@@ -127,6 +127,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need("--recompute-blocks", _recomputes, "without --recompute full"),
     ),
     "serve": (*_LOAD, *_ENGINE, *_FLEET),
+    "run": (Need("--wider", _set("save"), "without --save"),),
     "simulate": (Need("--jitter-draws --seed", _set("jitter"), "without --jitter"),),
     "prefill": (Need("--requests", _set("trace"), "without --trace"),),
     "deploy": (

@@ -60,6 +60,13 @@ from presim.units import quantities
 @click.option("--live", is_flag=True, help="Show the cluster's simulated time to the script's clocks while it runs.")
 @click.option("--save", "--out", metavar="DIR", help="Save the trace for `presim simulate`.")
 @click.option(
+    "--wider",
+    type=number(quantities.GPUS),
+    metavar="N",
+    help="With --save: capture the job on N GPUs, too, so that `presim simulate --world-size` answers for more ranks "
+    "that hold shards of parameters.",
+)
+@click.option(
     "--profile-missing",
     is_flag=True,
     help="Measure on this machine's GPU what the first --prices folder lacks, and store it there.",

@@ -21,6 +21,12 @@ from presim.units import quantities
 @engine_options
 @click.option("--scale", metavar="dp=N", help="Re-scale to N data-parallel ranks, on as many nodes as they take.")
 @click.option(
+    "--wider",
+    metavar="DIR",
+    help="The same job captured on more ranks: it says how shards of parameters follow from their number. Default: the "
+    "one that `presim run --wider` kept, if any.",
+)
+@click.option(
     "--fail",
     multiple=True,
     metavar="LINK[=SHARE]",
@@ -68,8 +74,8 @@ def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.
 
     Without options the cluster is the one of the capture. Another GPU, or the same number of GPUs on other nodes, needs
-    no new capture. Another number of GPUs needs none if data-parallel ranks share gradients only; if they hold shards,
-    presim names the capture that it needs.
+    no new capture. Another number of GPUs needs none if data-parallel ranks share gradients only. If they hold shards,
+    a second capture on more ranks says how these follow from their number.
     """
     from presim.evaluation.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved

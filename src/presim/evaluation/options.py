@@ -76,6 +76,8 @@ class SimulateOptions(EvaluationOptions):
     """Further options of simulating a saved job."""
 
     scale: str | None = None  # another degree of data parallelism, as dp=64
+    # the job captured on more ranks, which says how shards follow from their number; None: that in its folder, if any
+    wider: str | os.PathLike[str] | None = None
     fail: Sequence[str] = ()  # links, NICs and switches that fail, as node3.nic0 or leaf0-spine0=0.125
     ranks_simulated: str = "auto"  # auto: those that differ; all: every rank of the world by itself
     jitter: Sequence[str] = ()  # relative standard deviations of hosts, gpus and links, as hosts=0.02
@@ -90,6 +92,8 @@ class SimulateOptions(EvaluationOptions):
             raise InputError(
                 f"--scale {self.scale} sets the number of ranks, and so do --nodes and --world-size; leave one out"
             )
+        if self.wider is not None and not (self.scale or self.nodes or self.world_size or self.cluster):
+            raise InputError("--wider says what more ranks do, and no number of them is asked for: add --world-size")
         if self.ranks_simulated not in ("auto", "all"):
             raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
 
@@ -141,4 +145,5 @@ class RunOptions(EvaluationOptions):
     sanitize: bool = False  # check that streams wait for each other before they use a tensor
     live: bool = False  # the script's own clocks show the cluster's time while it runs
     save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
+    wider: int | None = None  # GPUs of a second capture, kept beside the first: it says how shards follow from ranks
     profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks

@@ -7,6 +7,7 @@
     DIR/rank-00000-<digest>.parquet
                                 columns as in presim.trace.schema (Parquet, zstd); file metadata `presim-trace`:
                                 {"magic", "version", "manifest", "signatures", "scopes", "operators"}
+    DIR/wider/                  the same job captured on more ranks, if `presim run --wider` was asked for it
 
 Rank files carry their digest in their names and are never written over; replacing ``job.json`` is the one step that
 makes a save visible. So a full disk or Ctrl-C leaves the job that was there before, or none. Digests are looked at
@@ -31,6 +32,7 @@ from presim.trace.schema import ClusterTables, Trace
 from presim.trace.versioned_json import MAGIC, VERSION, Header, decode, digest, encode
 
 JOB_FILE = "job.json"
+WIDER = "wider"  # subfolder: the same job captured on more ranks, if any; a new job in the folder removes it
 
 
 class JobManifest(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ def save(
         try:
             for trace in sorted(traces, key=lambda trace: trace.manifest.rank):
                 files.append(_write_rank(trace, folder))
+            _remove_job(folder / WIDER)
             _write_job(_Body(manifest, tuple(files)), folder)
         except BaseException:
             _remove(folder, {file.name for file in files} - earlier_files)
@@ -177,6 +180,11 @@ def _write_job(body: _Body, folder: Path) -> None:
 def _remove(folder: Path, names: set[str]) -> None:
     for name in names:
         (folder / name).unlink(missing_ok=True)
+
+
+def _remove_job(folder: Path) -> None:
+    if names_file(folder / JOB_FILE):
+        _remove(folder, {JOB_FILE, *(path.name for path in folder.glob("rank-*.parquet"))})
 
 
 # Reading

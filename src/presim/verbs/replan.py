@@ -11,7 +11,7 @@ from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ReplanOptions
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
-from presim.verbs.simulate import at_size, world_size_of
+from presim.verbs.more_ranks import at_size, wider_job, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
     if options.save is not None:
         _check_save(options.save, directory, options.larger, options.wider)
     job = job_store.load(directory)
-    if options.wider is not None:
-        planned, target = _on_more_ranks(job, options.wider, options)
+    asks_for_ranks = options.data_parallel or options.world_size not in (None, job.manifest.world_size)
+    wider = wider_job(job, directory, options.wider) if options.wider is not None or asks_for_ranks else None
+    if wider is not None:
+        planned, target = _on_more_ranks(job, wider, options)
     elif options.pipeline is not None:
         planned, target = _with_more_stages(job, options.pipeline, options)
     else:
@@ -97,18 +99,16 @@ def _with_more_stages(job: StoredJob, stages: int, options: ReplanOptions) -> tu
     return Job(traces, stands_for, RankCoverage(), [*sentences, *job.manifest.notes]), target
 
 
-def _on_more_ranks(job: StoredJob, directory: str | os.PathLike[str], options: ReplanOptions) -> tuple[Job, Cluster]:
+def _on_more_ranks(job: StoredJob, wider: StoredJob, options: ReplanOptions) -> tuple[Job, Cluster]:
     """The job on as many ranks as the options ask for, by a wider capture of it, and their cluster."""
     from presim.composition.replan.replan_layers import with_layers
-    from presim.composition.replan.replan_ranks import shared_digit, with_ranks
-    from presim.trace import job_store
+    from presim.composition.replan.replan_ranks import with_ranks
 
-    wider = job_store.load(directory)
-    smaller, larger = (list(captured.traces.values()) for captured in (job, wider))
     if options.data_parallel is not None:
-        world_size = wider.manifest.world_size // shared_digit(smaller, larger).size * options.data_parallel
+        world_size = world_size_of(job, options.data_parallel, wider)
         options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
     target = cluster_of_captured(wider.manifest, options)
+    smaller, larger = (list(captured.traces.values()) for captured in (job, wider))
     traces, stands_for, sentences = with_ranks(smaller, larger, wider.manifest.others(), target.world_size)
     if options.layers is not None:
         traces, further = with_layers(traces, options.layers)

@@ -15,7 +15,7 @@ from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, RunOptions
 from presim.system.interrupts import caught, noted
-from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
+from presim.verbs.target import chosen_cluster, cluster_of_more, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
@@ -63,6 +63,7 @@ def run_and_evaluate(
     target = _target(launch, options)
     if options.save is not None:
         job_store.check_writable(options.save)
+    wider = None if options.wider is None else cluster_of_more(target, options.wider)
     folders = options.price_folders
     card = _gpu_to_measure(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
@@ -70,7 +71,12 @@ def run_and_evaluate(
     with noted("the capture is lost, because no rank had run to its end; --steps N makes it shorter"):
         job = _capture(launch, target, options, stdout, progress, forks, keeps_finished)
     if options.save is not None:
-        job_store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
+        job.save(options.save)
+        if wider is not None and not job.partial:
+            progress(f"capturing again, on {wider.world_size} GPUs")
+            with noted(_how_to_continue(options.save)):
+                second = _capture(launch, wider, options, DEVNULL, progress, forks)
+            second.save(Path(options.save) / job_store.WIDER)
     with noted(_how_to_continue(options.save)):
         if card is not None and not job.partial:
             _measure(job.traces, folders[0], card, progress)

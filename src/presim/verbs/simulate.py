@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,12 @@ from presim.evaluation.idle_machine import prepare
 from presim.evaluation.options import EvaluationOptions, SimulateOptions
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
+from presim.verbs.more_ranks import at_size, wider_job, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.evaluation.what_if import Changes
     from presim.trace.job_store import StoredJob
-    from presim.trace.schema import Group, Trace
     from presim.verbs.hardware_events import EventFile
 
 
@@ -37,10 +37,12 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     job = job_store.load(directory)
     captured = job.manifest
     changes = what_if_changes(options)
-    if isinstance(options, SimulateOptions) and options.scale is not None:
-        options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
+    simulation = options if isinstance(options, SimulateOptions) else SimulateOptions()
+    wider = wider_job(job, directory, simulation.wider)
+    if simulation.scale is not None:
+        options = dataclasses.replace(simulation, world_size=_world_of(job, simulation.scale, wider), scale=None)
     target = cluster_of_captured(captured, options)
-    traces, stands_for, scaled = at_size(job, target.world_size)
+    traces, stands_for, scaled = at_size(job, target.world_size, wider)
     events = options.events if isinstance(options, SimulateOptions) else None
     file = None if events is None else _read_events(Path(events), changes)
     coverage = RankCoverage() if scaled else captured.coverage
@@ -91,7 +93,7 @@ def _with_events(
     )
 
 
-def _world_of(job: StoredJob, scale: str) -> int:
+def _world_of(job: StoredJob, scale: str, wider: StoredJob | None) -> int:
     """The world size with another degree of data parallelism, as ``dp=N``."""
     name, _, number = scale.partition("=")
     if name != "dp" or not number.isdecimal() or int(number) < 1:
@@ -99,42 +101,4 @@ def _world_of(job: StoredJob, scale: str) -> int:
             f"--scale takes dp=N, the number of data-parallel ranks; got {scale!r}. Along other dimensions the work of "
             "each rank changes: capture the job with them"
         )
-    return world_size_of(job, int(number))
-
-
-def world_size_of(job: StoredJob, data_parallel_ranks: int) -> int:
-    """The world size of a job with another number of data-parallel ranks.
-
-    Raises:
-        InputError: they hold shards of the parameters, or it is not known which ranks they are.
-    """
-    from presim.trace.rescale import data_parallel, sharded_group
-
-    traces = [job.traces[rank] for rank in sorted(job.traces)]
-    world, shards = job.manifest.world_size, sharded_group(traces)
-    if shards is not None:
-        raise _holds_shards(shards, world // shards.size * data_parallel_ranks)
-    return world // data_parallel(traces).size * data_parallel_ranks
-
-
-def _holds_shards(shards: Group, world_size: int) -> InputError:
-    return InputError(
-        f"the {shards.size} ranks of {shards.name!r} hold shards of the parameters, and their sizes change with "
-        f"their number; capture the job with --world-size {world_size}"
-    )
-
-
-def at_size(job: StoredJob, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
-    """A job's traces at a world size, the ranks that each represents, and notes for the result.
-
-    Raises:
-        InputError: the job has to be captured at that size.
-    """
-    from presim.trace.rescale import at_world_size, sharded_group
-
-    traces = [job.traces[number] for number in sorted(job.traces)]
-    if world_size == job.manifest.world_size:
-        return traces, job.manifest.others(), []
-    if (shards := sharded_group(traces)) is not None:
-        raise _holds_shards(shards, world_size)
-    return at_world_size(traces, job.manifest.others(), world_size)
+    return world_size_of(job, int(number), wider)

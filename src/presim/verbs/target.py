@@ -6,6 +6,8 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from presim.cost.overlap import model_of
 from presim.engine.simulation_options import Options
 from presim.errors import InputError
@@ -147,3 +149,18 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
         isolated_groups=not options.contention,
         estimators=selection_of(options.estimator, [folder for folder in options.price_folders if folder.is_dir()]),
     )
+
+
+def cluster_of_more(target: Cluster, world_size: int) -> Cluster:
+    """The cluster with as many nodes as a second capture needs.
+
+    Raises:
+        InputError: it has no more GPUs than the first, or not as many on each node.
+    """
+    per_node = target.gpus_per_node
+    if world_size <= target.world_size or world_size % per_node or target.groups:
+        raise InputError(
+            f"--wider {world_size} is to be a multiple of the {per_node} GPUs of a node, and more than the "
+            f"{target.world_size} of the job, on nodes that are alike; choose {2 * target.world_size}, for example"
+        )
+    return msgspec.structs.replace(target, nodes=world_size // per_node)

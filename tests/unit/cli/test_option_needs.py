@@ -44,6 +44,7 @@ CASES = [  # refused, the same with what it acts beside
     ("deploy m --gpu h100-sxm --groups 4", "--shared-prefix 100"),
     ("deploy m --gpu h100-sxm --acceptance 0.9", "--speculative ngram"),
     ("deploy m --gpu h100-sxm --router sglang", "--write DIR"),
+    ("run --wider 64 train.py", "--save job"),
     ("simulate job --jitter-draws 3", "--jitter gpus=0.1"),
     ("prefill m --gpu h100-sxm --sp 2 --requests 3", "--trace t.jsonl"),
     ("compose m --recompute-blocks 2", "--recompute full"),
@@ -72,17 +73,20 @@ def command_of(verb: str) -> click.Command:
     return command.commands[below[0]] if isinstance(command, click.Group) else command
 
 
-def check(words: str) -> None:
+def check(words: str, others: str = "") -> None:
+    """``others``: further options, behind those of ``words``; of ``run`` before them, where no script takes them."""
     verb = next(verb for verb in NEEDS if words.startswith(f"{verb} "))
+    parts = [words.removeprefix(verb), others]
+    options = " ".join(reversed(parts) if verb == "run" else parts).split()
     parent = click.Context(click.Group("presim"), info_name="presim")
-    check_needs(command_of(verb).make_context(verb, words.removeprefix(verb).split(), parent=parent))
+    check_needs(command_of(verb).make_context(verb, options, parent=parent))
 
 
 @pytest.mark.parametrize(("words", "others"), CASES)
 def test_an_option_without_what_it_acts_beside_is_refused(words: str, others: str) -> None:
     with pytest.raises(InputError, match=r"has no effect (without|beside) .*; (give both|leave out one)"):
         check(words)
-    check(f"{words} {others}")
+    check(words, others)
 
 
 @pytest.mark.parametrize("words", BESIDE)

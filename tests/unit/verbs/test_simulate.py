@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation
-from presim.evaluation.options import SimulateOptions
+from presim.evaluation.options import ClusterOptions, SimulateOptions
 from presim.trace import job_store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
 from presim.trace.signatures import Collective, Gemm
 from presim.verbs.simulate import evaluate_saved
+from presim.verbs.target import chosen_cluster, cluster_of_more
 
 WORLD, TENSOR = 32, 8
 NETWORK = 'gpu = "h100-sxm"\nnodes = 4\n[network]\nfabric = "rail"\nleaf_nodes = 4\nrelay = false\n'
 
 
-def saved(folder: Path, kind: str = "all_reduce", forward: str = "") -> Path:
+def saved(folder: Path, kind: str = "all_reduce", forward: str = "", world: int = WORLD) -> Path:
     """Tensor parallelism within nodes, data parallelism between them."""
-    groups = (Group("tp", tuple(range(TENSOR)), TENSOR), Group("dp", tuple(range(0, WORLD, TENSOR)), WORLD // TENSOR))
-    build = TraceBuilder(Manifest(world_size=WORLD, rank=0, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups))
+    groups = (Group("tp", tuple(range(TENSOR)), TENSOR), Group("dp", tuple(range(0, world, TENSOR)), world // TENSOR))
+    build = TraceBuilder(Manifest(world_size=world, rank=0, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups))
     for _ in range(2):
         build.work(Gemm(m=8192, n=8192, k=8192, batch=1, dtype="bfloat16"), phase=Phase.FORWARD)
         build.work(Collective("all_reduce", 1 << 24, "bfloat16", group=0), phase=Phase.FORWARD)
@@ -30,7 +32,7 @@ def saved(folder: Path, kind: str = "all_reduce", forward: str = "") -> Path:
             build.work(Collective(forward, 1 << 28, "bfloat16", group=1), phase=Phase.FORWARD)
         build.work(Collective(kind, 1 << 28, "float32", group=1), phase=Phase.BACKWARD)
         build.step()
-    job_store.save([build.trace()], folder / "job", stands_for={0: list(range(1, WORLD))})
+    job_store.save([build.trace()], folder / "job", stands_for={0: list(range(1, world))})
     (folder / "cluster.toml").write_text(NETWORK)
     return folder
 
@@ -95,3 +97,44 @@ def test_a_scale_that_the_capture_does_not_support_names_the_one_that_does(tmp_p
             evaluate_saved(folder / "job", SimulateOptions(scale=wrong))
     with pytest.raises(InputError, match="leave one out"):
         SimulateOptions(scale="dp=4", nodes=2)
+
+
+def sharded(folder: Path, world: int) -> Path:
+    """A job whose data-parallel ranks hold shards."""
+    return saved(folder, "reduce_scatter", "all_gather", world) / "job"
+
+
+def test_a_second_size_in_the_folder_of_the_job_answers_for_more_ranks(tmp_path: Path) -> None:
+    """`simulate` says then what it says with `--wider`, and by both options for the number of ranks."""
+    job, second = sharded(tmp_path / "first", 32), sharded(tmp_path / "second", 64)
+    named = evaluate_saved(job, SimulateOptions(world_size=256, wider=second)).result
+    shutil.copytree(second, job / job_store.WIDER)
+    assert evaluate_saved(job, SimulateOptions(world_size=256)).result == named
+    assert evaluate_saved(job, SimulateOptions(scale="dp=32")).result == named
+    assert named.job.world_size == 256
+    assert named.notes[2].startswith("Extended from 8 to 32 ranks of 'dp'")
+
+
+def test_the_captured_sizes_are_as_captured(tmp_path: Path) -> None:
+    job, second = sharded(tmp_path / "first", 32), sharded(tmp_path / "second", 64)
+    shutil.copytree(second, job / job_store.WIDER)
+    captured = evaluate_saved(second, SimulateOptions()).result
+    assert evaluate_saved(job, SimulateOptions(world_size=64)).result.step_time_s == captured.step_time_s
+    assert evaluate_saved(job, SimulateOptions()).result.job.world_size == 32
+
+
+def test_a_new_job_in_the_folder_removes_the_second_size(tmp_path: Path) -> None:
+    """It would say how another program follows from its ranks."""
+    job, second = sharded(tmp_path / "first", 32), sharded(tmp_path / "second", 64)
+    shutil.copytree(second, job / job_store.WIDER)
+    sharded(tmp_path / "first", 32)
+    with pytest.raises(InputError, match=r"capture the job with --world-size 256, or with --world-size 64 and name"):
+        evaluate_saved(job, SimulateOptions(world_size=256))
+
+
+def test_a_second_size_is_more_whole_nodes() -> None:
+    cluster = chosen_cluster(ClusterOptions(gpu="h100-sxm", nodes=4, gpus_per_node=8))
+    assert cluster_of_more(cluster, 64).nodes == 8
+    for number in (16, 32, 60):
+        with pytest.raises(InputError, match=f"--wider {number} is to be a multiple of the 8 GPUs of a node, and more"):
+            cluster_of_more(cluster, number)

@@ -31,23 +31,24 @@ class RankNumbers:
     larger: int
     target: int
 
-    def factor(self, before: int, after: int, slack: float) -> float | None:
+    def factor(self, before: int, after: int, slack: tuple[float, float]) -> float | None:
         """By what a number of the larger capture is to be multiplied; None: no law holds.
 
-        ``slack``: by how much each number may be too large.
+        ``slack``: by how much the number of the smaller and that of the larger capture may be too large.
 
         >>> numbers = RankNumbers(8, 16, 64)
-        >>> numbers.factor(100, 100, 0), numbers.factor(100, 50, 0), numbers.factor(8, 16, 0)
+        >>> numbers.factor(100, 100, (0, 0)), numbers.factor(100, 50, (0, 0)), numbers.factor(8, 16, (0, 0))
         (1.0, 0.25, 4.0)
         """
         ratio = self.larger / self.smaller
+        slack_before, slack_after = slack
         if before == after:
             return 1.0
-        if abs(before - after * ratio) <= slack * (1 + ratio):
+        if abs(before - after * ratio) <= slack_before + slack_after * ratio:
             return self.larger / self.target
-        if abs(after - before * ratio) <= slack * (1 + ratio):
+        if abs(after - before * ratio) <= slack_after + slack_before * ratio:
             return self.target / self.larger
-        return 1.0 if abs(after - before) <= slack else None
+        return 1.0 if abs(after - before) <= max(slack) else None
 
 
 def calls_of(trace: Trace) -> Calls:
@@ -133,7 +134,8 @@ def _factors(
     """By what factor quantities change; or None, and the one without a law."""
     factors = {}
     for name, number in after.items():
-        factor = numbers.factor(before.get(name, 0), number, _slack(name, number))
+        earlier = before.get(name, 0)
+        factor = numbers.factor(earlier, number, (_slack(name, earlier), _slack(name, number)))
         is_small = name != BYTES and max(before.get(name, 0), number) <= _SMALL
         if factor is None and not is_small:
             return None, name

@@ -14,6 +14,7 @@ from presim.composition.replan.layer_growth import with_growth
 from presim.composition.replan.object_names import definitions
 from presim.composition.replan.rank_laws import RankNumbers, calls_of, factors_between
 from presim.composition.replan.replayed_memory import with_replayed_memory
+from presim.composition.replan.shard_padding import check_padding
 from presim.errors import InputError
 from presim.trace.grids import axes_of
 from presim.trace.rescale import Digit, at_digit, narrowest, ranks_at_digit
@@ -41,6 +42,7 @@ def with_ranks(
         raise InputError(f"the model takes {model_ranks} ranks, and {world_size} is no multiple of it; choose one")
     size = world_size // model_ranks
     numbers = RankNumbers(smaller_size // model_ranks, digit.size, size)
+    check_padding(wider, digit.size, size, world_size)
     traces = [
         _at_size(trace, of_wider, digit, numbers)
         for trace, of_wider in zip(_by_rank(smaller), _by_rank(wider), strict=True)
@@ -126,7 +128,8 @@ def _manifest(smaller: Manifest, wider: Manifest, positions: Ints, numbers: Rank
     phases = tuple(msgspec.structs.replace(phase, end=int(positions[phase.end])) for phase in facts.phases)
     step = msgspec.structs.replace(facts, begin=int(positions[facts.begin]), phases=phases)
     factors = {
-        name: numbers.factor(smaller.model.get(name, 0), number, 0.002 * number) for name, number in wider.model.items()
+        name: numbers.factor(smaller.model.get(name, 0), number, (0.002 * number, 0.002 * number))
+        for name, number in wider.model.items()
     }
     model = {name: round(wider.model[name] * factor) for name, factor in factors.items() if factor is not None}
     batch = dict(wider.batch)

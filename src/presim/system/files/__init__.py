@@ -29,7 +29,7 @@ from presim.system.files.file_limits import (
     shortened,
 )
 from presim.system.files.json import decode_foreign_json, decode_json, decode_json_lines, decode_messagepack
-from presim.system.files.parquet import encode_parquet, read_parquet
+from presim.system.files.parquet import column_of, encode_parquet, numbers_of, read_parquet
 from presim.system.files.read import (
     digest_of,
     first_bytes,
@@ -56,6 +56,7 @@ __all__ = [
     "check_apart",
     "check_folder",
     "check_writable",
+    "column_of",
     "convert",
     "decode_csv",
     "decode_foreign_json",
@@ -73,6 +74,7 @@ __all__ = [
     "make_folder",
     "names_file",
     "names_folder",
+    "numbers_of",
     "packed",
     "read_bytes",
     "read_parquet",

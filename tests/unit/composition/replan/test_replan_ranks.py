@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from presim.composition.replan.rank_laws import RankNumbers
 from presim.composition.replan.replan_ranks import with_ranks
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder, default_manifest
@@ -96,6 +97,14 @@ def test_a_size_without_a_law_is_refused_by_name() -> None:
 
     with pytest.raises(InputError, match=r"bytes of ALLOC model \(entry 1\) are 12,582,912 with 8 ranks and 8,388,608"):
         at(64, captured(8, constant_beside), captured(16, constant_beside))
+
+
+def test_a_block_that_the_allocator_did_not_split_is_a_share_still() -> None:
+    """Blocks above a MiB may be up to a MiB larger than asked for, smaller ones only 512 bytes."""
+    numbers = RankNumbers(128, 256, 1024)
+    assert numbers.factor(2_621_440, 917_504, (1 << 20, 512)) == 0.25
+    assert numbers.factor(2_621_440, 917_504, (512, 512)) is None
+    assert numbers.factor(5_000_000, 917_504, (1 << 20, 512)) is None
 
 
 def test_other_calls_are_refused_by_name() -> None:
