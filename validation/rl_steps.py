@@ -117,14 +117,14 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
             "mini_batch": 8, "logits": "verl-megatron", "fusions": ("norm",), "reference": False, "prompt_tokens": 149,
-            **_VERL, "busy_wait": True, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
+            **_VERL, "sglang_release": "0.4.6", "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
         "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",
     ),
     "rlinf-verl-7b-64": (
         {
             **_COLOCATED, "prompts": 128, "samples": 16, "mini_batch": 32, "cp": 4, "micro_tokens": 30000,
-            "reference": True, "prompt_tokens": 149, **_VERL,
+            "reference": True, "prompt_tokens": 149, **_VERL, "sglang_release": "0.4.6",
             "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
         },
         "RLinf/RLinf, compare_with_verl.rst, its verl command; prompts of the same data set as rlinf-1.5b-1",
@@ -205,7 +205,8 @@ def _refusal(row: Mapping[str, str]) -> None:
         raise CannotPredictError("its trainer, veomni, is not simulated")
 
 
-def _cluster(row: Mapping[str, str]) -> Any:
+def cluster_of(row: Mapping[str, str]) -> Any:
+    """The cluster of a row; raises CannotPredictError for a GPU that presim lacks."""
     kind = next((names for text, names in _GPUS.items() if row["gpu"].startswith(text)), None)
     if kind is None:
         raise CannotPredictError(f"its GPU is given as {row['gpu']!r}")
@@ -220,7 +221,7 @@ def predict(row: Mapping[str, str], routing: str = "balanced") -> tuple[Built, R
     Raises:
         InputError: presim refuses the job.
     """
-    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
+    built = build_job(dataclasses.replace(request_of(row), routing=routing), cluster_of(row))
     return built, answer(built, simulate(built.job, built.prices))
 
 
@@ -355,8 +356,9 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
         f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
         f"response is assumed, {_GROUP_SHARE:.0%} of whose log's variance lies between prompts, and prompts of",
         f"{_PROMPT} tokens where no throughput says how long they are. So no error is of the simulation alone. Rows",
-        "without any length are kept apart below. Transfers of weights parameter by parameter rest on these figures",
-        "and are judged [without their sources](weight-syncs.md); nothing else was fitted to these rows.",
+        "without any length are kept apart below. Two things rest on these figures: transfers of weights parameter by",
+        "parameter, judged [without their sources](weight-syncs.md), and the speed of SGLang 0.4.6, of both rollouts,",
+        "judged [without the rollout](sglang-rollouts.md).",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",

@@ -244,9 +244,11 @@ _OTHERS = (
         help="Responses go to the engine with the fewest, or each engine gets its part of the batch, prompt by prompt.",
     ),
     click.option(
-        "--busy-wait",
-        is_flag=True,
-        help="Colocated: trainers wait for rollouts in a kernel, with which engines of several GPUs share these.",
+        "--sglang-release",
+        type=click.Choice(("0.4.6", "0.5")),
+        default="0.5",
+        show_default=True,
+        help="With --kernels sglang: 0.4.6 is of May 2025, as verl 0.5 has it; its rollouts take 1.5 times as long.",
     ),
     click.option(
         "--controller",

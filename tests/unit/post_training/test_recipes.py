@@ -165,11 +165,12 @@ def test_packs_that_are_off_are_padded_sequences(tmp_path: Path) -> None:
 
 
 def test_engines_of_verl_before_agent_loops_get_parts_of_a_batch(tmp_path: Path) -> None:
-    """And Megatron's ranks wait for SGLang in a kernel."""
+    """And the release of SGLang that was current then."""
     mode = "actor_rollout_ref.rollout.mode=sync"
     fields = read(tmp_path, "verl", VERL, mode).fields
-    assert (fields["assignment"], fields.get("busy_wait"), fields["controller"]) == ("consecutive", None, "verl")
-    assert read(tmp_path, "verl", VERL, mode, "model_engine=megatron").fields["busy_wait"]
+    assert (fields["assignment"], fields["controller"]) == ("consecutive", "verl")
+    assert fields["sglang_release"] == "0.4.6"
+    assert "sglang_release" not in read(tmp_path, "verl", VERL).fields
     assert "assignment" not in read(tmp_path, "verl", VERL).fields
 
 

@@ -75,8 +75,8 @@ def fields_of(
     if facts.get("splits_batches") and facts.get("vllm_start") != "async-llm" and facts.get("is_colocated", True):
         fields["assignment"] = "consecutive"
     is_verl_sglang = "is_dynamic" in facts and fields["engine"].get("kernels") == "sglang"
-    if is_verl_sglang and fields.get("assignment") == "consecutive" and facts.get("dp_style") == "zero1":
-        fields["busy_wait"] = True  # sglang_rollout.py waits by `dist.barrier`, and Megatron's workers have NCCL alone
+    if is_verl_sglang and fields.get("assignment") == "consecutive":
+        fields["sglang_release"] = "0.4.6"  # which verl 0.5 pins in its setup.py
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
     of_plan = sentences(facts)
