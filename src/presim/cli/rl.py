@@ -300,7 +300,8 @@ _OTHERS = (
     "recipe",
     nargs=2,
     metavar="FRAMEWORK FILE",
-    help="Read a recipe of verl, nemo-rl, trl, slime or openrlhf; KEY=VALUE override its keys, other options both.",
+    help="Read a recipe of verl, nemo-rl, trl, slime, openrlhf, areal or rlinf; KEY=VALUE override its keys, other "
+    "options both.",
 )
 @cluster_options
 @add_options(_BATCH, _PLACEMENT, _TRAINER, _ENGINE, _OTHERS)

@@ -45,6 +45,8 @@ class Framework:
     # Patterns of keys that change time or memory and have no simulation, each with whether a value does.
     unsimulated: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
     required: tuple[str, ...] = ("*",)  # patterns of keys of which a recipe of reinforcement learning has some
+    # Beginnings of keys whose ends are names of the recipe's own: which fact has their values by these names.
+    tables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def recipe(self, settings: Mapping[str, Any], named: Collection[str]) -> Recipe:
         """What flat settings mean; those that are not among ``named`` are inherited, and need not be understood.
@@ -62,6 +64,9 @@ class Framework:
         ignored, unsimulated = [], []
         for name, value in settings.items():
             if value is None:
+                continue
+            if start := next((start for start in self.tables if name.startswith(start)), None):
+                facts.setdefault(self.tables[start], {})[name.removeprefix(start)] = value
                 continue
             if name not in self.keys and (pattern := self._pattern(name)):
                 if self._changes(pattern, value):
