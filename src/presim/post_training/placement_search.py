@@ -156,10 +156,10 @@ def _simulate_fastest(state: _Search) -> None:
     for option in [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:count]:
         state.progress(f"simulating all engines of {option.candidate.text}")
         built = state.build(option.candidate)
-        found = answer(built, simulate(built.job, built.prices, state.parts), state.price_per_gpu_hour)
+        whole = answer(built, simulate(built.job, built.prices, state.parts), state.price_per_gpu_hour)
         listed = state.alternatives[option.index]
-        state.alternatives[option.index] = _simulated(listed, found, built.job.replicas)
-        state.answers.append((found, option))
+        state.alternatives[option.index] = _simulated(listed, whole, built.job.replicas)
+        state.answers.append((whole, option))
 
 
 def _best(state: _Search, stop: Stop) -> tuple[RlAnswer, _Option]:
@@ -199,9 +199,9 @@ def _estimate(state: _Search, placements: Iterable[Candidate]) -> None:
             state.options.append(_Option(index, candidate, listed.estimate_s))
 
 
-def _simulated(listed: Alternative, found: RlAnswer, engines: int) -> Alternative:
+def _simulated(listed: Alternative, simulated: RlAnswer, engines: int) -> Alternative:
     """The placement with the figures of an answer that so many engines were simulated for."""
-    figures = found.figures
+    figures = simulated.figures
     return msgspec.structs.replace(
         listed,
         step_time_s=figures.step_time_s,

@@ -460,6 +460,9 @@ def test_components_of_rlinf_are_on_the_same_gpus_or_apart(tmp_path: Path) -> No
     )
     assert (apart.fields["placement"], apart.fields["rollout_gpus"], apart.world_size) == ("separate", 4, 16)
     assert "simulated as training after the rollout" in apart.notes[1]
+    assert "The 4 GPUs of the inference component are simulated as the actor's." in apart.notes
+    with pytest.raises(InputError, match=r"did you mean data\.rollout_batch_size\?"):
+        read(tmp_path, "rlinf", RLINF, "data.rollout_batch_sise=3", name="b.yaml")
     overlap = RLINF.replace("'actor,rollout,reward': all", "actor: 0-9, rollout: 8-15")
     with pytest.raises(InputError, match="actor and rollout share 2 of 16 GPUs"):
         read(tmp_path, "rlinf", overlap, name="c.yaml")

@@ -44,10 +44,10 @@ def allocation(text: Any) -> Allocation:
             f"{shortened(str(text))!r} is no backend with its degrees; write it as fsdp:d4t2, megatron:d2p2t2, "
             "sglang:d4 or vllm:d4t2"
         )
-    found = [{letter: int(degree) for letter, degree in _DEGREE.findall(part)} for part in parts]
-    if any(not degree for part in found for degree in part.values()):
+    degrees_of_part = [{letter: int(degree) for letter, degree in _DEGREE.findall(part)} for part in parts]
+    if any(not degree for part in degrees_of_part for degree in part.values()):
         raise InputError(f"{shortened(str(text))!r} has a degree of 0; use 1 or more")
-    return Allocation(backend, found[0] | {"e": found[-1].get("e", 1)})
+    return Allocation(backend, degrees_of_part[0] | {"e": degrees_of_part[-1].get("e", 1)})
 
 
 def with_backends(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,13 +76,10 @@ class Framework:
                 raise InputError(f"{name}={shortened(str(value))}: {reason}")
             if name in self.keys:
                 facts[self.keys[name].field] = self._read(name, value)
-            elif (
-                name in named
-                and not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect)
-                and name not in self.refused
-            ):
+            elif name in named and name not in (*self.no_effect, *self.refused):
                 self._check_spelling(name)
-                ignored.append(name)
+                if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect):
+                    ignored.append(name)
         return Recipe(self.name, facts, tuple(ignored), tuple(unsimulated))
 
     def _pattern(self, name: str) -> str | None:

@@ -10,6 +10,7 @@ from presim.errors import InputError
 from presim.post_training.recipes.openrlhf_facts import gpus_per_node
 from presim.system.files import shortened
 
+_PIPELINE = "RLinf trains on responses while others are generated; it is simulated as training after the rollout."
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -41,6 +42,7 @@ def with_components(facts: Mapping[str, Any]) -> dict[str, Any]:
     inference = len(components.get("inference", frozenset()) - actor - rollout)
     pools = (len(actor) + inference, len(rollout))
     derived: dict[str, Any] = {"is_colocated": False, "rollout_gpus": len(rollout), "pool_gpus": pools}
+    derived["inference_gpus"] = inference
     if gpus_per_node(pools) < min(facts["gpus_per_node"], min(pools)):
         raise InputError(
             f"pools of {pools[0]} and {pools[1]} GPUs do not fill nodes of {facts['gpus_per_node']}; change "
@@ -51,9 +53,12 @@ def with_components(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def pipeline_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is simulated otherwise than RLinf does it."""
-    if "components" not in facts or facts["is_colocated"] or facts.get("staleness"):
+    if "components" not in facts or facts["is_colocated"]:
         return []
-    return ["RLinf trains on responses while others are generated; it is simulated as training after the rollout."]
+    sentences = [] if facts.get("staleness") else [_PIPELINE]
+    if facts["inference_gpus"]:
+        sentences.append(f"The {facts['inference_gpus']} GPUs of the inference component are simulated as the actor's.")
+    return sentences
 
 
 def _gpus(text: str, total: int) -> frozenset[int]:
