@@ -156,10 +156,10 @@ def _simulate_fastest(state: _Search) -> None:
     for option in [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:count]:
         state.progress(f"simulating all engines of {option.candidate.text}")
         built = state.build(option.candidate)
-        whole = answer(built, simulate(built.job, built.prices, state.parts), state.price_per_gpu_hour)
+        all_engines = answer(built, simulate(built.job, built.prices, state.parts), state.price_per_gpu_hour)
         listed = state.alternatives[option.index]
-        state.alternatives[option.index] = _simulated(listed, whole, built.job.replicas)
-        state.answers.append((whole, option))
+        state.alternatives[option.index] = _simulated(listed, all_engines, built.job.replicas)
+        state.answers.append((all_engines, option))
 
 
 def _best(state: _Search, stop: Stop) -> tuple[RlAnswer, _Option]:
