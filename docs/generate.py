@@ -22,6 +22,7 @@ from presim.cli.numbers import LengthOrAuto, Whole
 from presim.cli.verb import show_all
 from presim.cli.verb_keywords import Keyword, keywords_of
 from presim.errors import MEANINGS
+from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.report import json
 from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
@@ -144,6 +145,34 @@ def _paragraphs(docstring: str) -> str:
     return "\n".join(line.strip() for line in docstring.strip().splitlines())
 
 
+def recipe_reference() -> str:
+    """``docs/reference/rl-recipes.md``: what each key of a framework's recipes means."""
+    parts = [
+        "# Keys of recipes of reinforcement learning\n",
+        "`presim rl --from FRAMEWORK FILE` takes these keys ([guide](../guide/rl-recipes.md)). A default is the "
+        "framework's own, and counts where a recipe says nothing. `*` stands for any letters.\n",
+    ]
+    for name, framework in FRAMEWORKS.items():
+        rows = [
+            f"| `{key}` | {_of_job(known.field)} | {'' if known.default is None else known.default} |"
+            for key, known in framework.keys.items()
+        ]
+        for meaning, keys in (
+            ("named: it changes time or memory and is not simulated", framework.unsimulated),
+            ("some values are refused", [key for key in framework.refused if key not in framework.keys]),
+            ("changes no time", framework.no_effect),
+        ):
+            rows += [f"| `{key}` | {meaning} | |" for key in dict.fromkeys(keys)]
+        parts += [f"## {name}\n", "| key | sets | default |\n|---|---|---|", *rows, ""]
+    return _NOTICE + "\n".join(parts)
+
+
+def _of_job(field: str) -> str:
+    """A field of a request, or a fact about it, in words."""
+    owner, dot, name = field.rpartition(".")
+    return f"{owner}: {name.replace('_', ' ')}" if dot else name.replace("_", " ")
+
+
 def keyword_types() -> str:
     """``presim/cli/keyword_types.py``: the keywords of `presim.compose` and others, with their types."""
     parts = [
@@ -191,6 +220,7 @@ def generated() -> dict[Path, str]:
         DOCS / "reference" / "cli.md": cli_reference(),
         DOCS / "reference" / "result.md": result_reference(),
         DOCS / "reference" / "result.schema.json": json.json_schema().decode(),
+        DOCS / "reference" / "rl-recipes.md": recipe_reference(),
         KEYWORDS: keyword_types(),
     }
 

@@ -40,13 +40,13 @@ from presim.system.files import write_file
 RESULT = Path(__file__).parent / "results" / "rl-steps.md"
 ROWS = RESULT.with_suffix(".json")
 _COLUMNS = ("id", "model", "gpu", "n_gpus", "mode", "step_time_s", "rollout_time_s", "mean_response_len", "note")
-_PROMPT = 200  # tokens of a question of mathematics, where no figure of the row says
+PROMPT = 200  # tokens of a question of mathematics, where no figure of the row says
 # Standard deviation / mean of responses before they are cut: no row says, so this is assumed. Incorrect answers are
 # three times as long as correct ones (DeepScaleR's report), which alone gives about 0.4 if a quarter is correct.
-_SPREAD = 0.7
+SPREAD = 0.7
 # Share of the variance of log-lengths that lies between prompts: assumed, too. Responses to one prompt are alike in
 # length (Seer, arXiv 2511.14617), but we know of no figure.
-_GROUP_SHARE = 0.5
+GROUP_SHARE = 0.5
 _MODELS = {
     "Qwen3-30B-A3B": "qwen3-30b-a3b",
     "Qwen3-32B": "qwen3-32b",
@@ -117,14 +117,14 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         {
             **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_sequences": 1,
             "mini_batch": 8, "logits": "verl-megatron", "fusions": ("norm",), "reference": False, "prompt_tokens": 149,
-            **_VERL, "busy_wait": True, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
+            **_VERL, "sglang_release": "0.4.6", "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.55},
         },
         "RLinf/RLinf, compare_with_verl.rst; updates and share of memory as in its qwen2.5-1.5b-grpo-megatron.yaml",
     ),
     "rlinf-verl-7b-64": (
         {
             **_COLOCATED, "prompts": 128, "samples": 16, "mini_batch": 32, "cp": 4, "micro_tokens": 30000,
-            "reference": True, "prompt_tokens": 149, **_VERL,
+            "reference": True, "prompt_tokens": 149, **_VERL, "sglang_release": "0.4.6",
             "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
         },
         "RLinf/RLinf, compare_with_verl.rst, its verl command; prompts of the same data set as rlinf-1.5b-1",
@@ -176,10 +176,10 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
     if row["framework"] == "NeMo RL" and engine["tp"] > 1:
         engine |= _RAY
     longest = int(row["max_response_len"] or row["max_seq_len"])
-    prompt = fields.pop("prompt_tokens", _PROMPT)
+    prompt = fields.pop("prompt_tokens", PROMPT)
     mean = float(row["mean_response_len"] or _sequence(row) - prompt)
     longest -= 0 if row["max_response_len"] else prompt
-    response = f"lognormal:mean={mean:.0f},cv={_SPREAD},max={longest},group={_GROUP_SHARE}"
+    response = f"lognormal:mean={mean:.0f},cv={SPREAD},max={longest},group={GROUP_SHARE}"
     return RlRequest(
         model=_model(row), prompt_tokens=str(prompt), response=response, engine=engine, force=True, **degrees, **fields,
     )  # fmt: skip
@@ -205,7 +205,8 @@ def _refusal(row: Mapping[str, str]) -> None:
         raise CannotPredictError("its trainer, veomni, is not simulated")
 
 
-def _cluster(row: Mapping[str, str]) -> Any:
+def cluster_of(row: Mapping[str, str]) -> Any:
+    """The cluster of a row; raises CannotPredictError for a GPU that presim lacks."""
     kind = next((names for text, names in _GPUS.items() if row["gpu"].startswith(text)), None)
     if kind is None:
         raise CannotPredictError(f"its GPU is given as {row['gpu']!r}")
@@ -220,7 +221,7 @@ def predict(row: Mapping[str, str], routing: str = "balanced") -> tuple[Built, R
     Raises:
         InputError: presim refuses the job.
     """
-    built = build_job(dataclasses.replace(request_of(row), routing=routing), _cluster(row))
+    built = build_job(dataclasses.replace(request_of(row), routing=routing), cluster_of(row))
     return built, answer(built, simulate(built.job, built.prices))
 
 
@@ -352,11 +353,12 @@ def _summary(rows: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{datetime.date.today()}, by `python validation/rl_steps.py TABLE` on {os.cpu_count()} cores without a GPU:",
         "published steps of NeMo RL and verl beside predictions of their recipes. A row gives the mean length of its",
-        f"responses and not their spread: a log-normal of deviation / mean {_SPREAD} before it is cut at the longest",
-        f"response is assumed, {_GROUP_SHARE:.0%} of whose log's variance lies between prompts, and prompts of",
-        f"{_PROMPT} tokens where no throughput says how long they are. So no error is of the simulation alone. Rows",
-        "without any length are kept apart below. Transfers of weights parameter by parameter rest on these figures",
-        "and are judged [without their sources](weight-syncs.md); nothing else was fitted to these rows.",
+        f"responses and not their spread: a log-normal of deviation / mean {SPREAD} before it is cut at the longest",
+        f"response is assumed, {GROUP_SHARE:.0%} of whose log's variance lies between prompts, and prompts of",
+        f"{PROMPT} tokens where no throughput says how long they are. So no error is of the simulation alone. Rows",
+        "without any length are kept apart below. Two things rest on these figures: transfers of weights parameter by",
+        "parameter, judged [without their sources](weight-syncs.md), and the speed of SGLang 0.4.6, of both rollouts,",
+        "judged [without the rollout](sglang-rollouts.md).",
         "",
         "| figure | rows | median absolute error | median error |",
         "|---|---|---|---|",

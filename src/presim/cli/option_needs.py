@@ -136,9 +136,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need("--groups", _set("shared_prefix"), "without --shared-prefix"),
     ),
     "rl": (
+        Need(
+            "--sglang-release",
+            lambda values: values["engine_kernels"] == "sglang" or bool(values["recipe"]),
+            "without --kernels sglang",
+            "whose release it is",
+        ),
         Need("--reward-workers", _set("reward_seconds"), "without --reward-seconds"),
         Need(
-            "--sleep-level --busy-wait",
+            "--sleep-level",
             lambda values: values["placement"] != "separate",
             "beside --placement separate",
             "whose engines have GPUs of their own",

@@ -244,9 +244,11 @@ _OTHERS = (
         help="Responses go to the engine with the fewest, or each engine gets its part of the batch, prompt by prompt.",
     ),
     click.option(
-        "--busy-wait",
-        is_flag=True,
-        help="Colocated: trainers wait for rollouts in a kernel, with which engines of several GPUs share these.",
+        "--sglang-release",
+        type=click.Choice(("0.4.6", "0.5")),
+        default="0.5",
+        show_default=True,
+        help="With --kernels sglang: 0.4.6 is of May 2025, as verl 0.5 has it; its rollouts take 1.5 times as long.",
     ),
     click.option(
         "--controller",
@@ -298,7 +300,8 @@ _OTHERS = (
     "recipe",
     nargs=2,
     metavar="FRAMEWORK FILE",
-    help="Read a recipe of verl, nemo-rl, trl, slime or openrlhf; KEY=VALUE override its keys, other options both.",
+    help="Read a recipe of verl, nemo-rl, trl, slime, openrlhf, areal or rlinf; KEY=VALUE override its keys, other "
+    "options both.",
 )
 @cluster_options
 @add_options(_BATCH, _PLACEMENT, _TRAINER, _ENGINE, _OTHERS)

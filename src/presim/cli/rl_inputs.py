@@ -136,7 +136,9 @@ def _check_response(fields: dict[str, Any], from_recipe: FromRecipe | None) -> N
         raise InputError(f"how long responses are decides the step{bound}; add --response, e.g. {example}")
     drawn = longest(response_lengths(fields["response"]))
     if bound_tokens and drawn > bound_tokens:
+        mean, _, spread = fields["response"].partition("~")
+        cut = f"use --response lognormal:mean={mean},cv={spread},max={bound_tokens}"
         raise InputError(
-            f"responses have up to {drawn:,} tokens, and the recipe bounds them by {bound_tokens:,}; end "
-            f"--response with max={bound_tokens}"
+            f"responses have up to {drawn:,} tokens, and the recipe bounds them by {bound_tokens:,}; "
+            + (cut if spread else f"end --response with max={bound_tokens}")
         )

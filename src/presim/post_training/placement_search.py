@@ -25,10 +25,10 @@ from presim.post_training.rl_answer import Alternative, RlAnswer, answer
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_loop import simulate
 from presim.post_training.rl_request import RlRequest
-from presim.post_training.sampled_engines import estimate_s, sampled
+from presim.post_training.sampled_engines import estimate_s, of_all_engines, sampled
 from presim.post_training.shared_parts import SharedParts
 from presim.post_training.training import EvaluatePlan
-from presim.system.interrupts import caught
+from presim.system.interrupts import Stop, caught
 
 _CLOSE = 1.03  # of the fastest step on a few engines: placements that are simulated on all
 _MOST_FINALISTS = 3  # on-policy; an asynchronous step takes many rollouts
@@ -38,7 +38,7 @@ _NOTE = (
 )
 _INTERRUPTED = (
     "The search was interrupted after {count:,} placements, {simulated:,} of which were simulated on two engines. This "
-    "is the fastest so far; with --study FILE a search goes on from there."
+    "is the fastest of them, on {engines}; with --study FILE a search goes on from there."
 )
 
 
@@ -59,10 +59,13 @@ class _Search:
     framework: EvaluatePlan | None
     progress: Callable[[str], None]
     store: Placements
+    price_per_gpu_hour: float | None
     built: dict[str, Built] = dataclasses.field(default_factory=dict)  # by the text of a placement
     alternatives: list[Alternative] = dataclasses.field(default_factory=list)  # all, as far as they are known
     options: list[_Option] = dataclasses.field(default_factory=list)
     looks: list[tuple[float, _Option]] = dataclasses.field(default_factory=list)  # step on a few engines
+    fastest_look: tuple[RlAnswer, _Option] | None = None  # of those that this call has simulated
+    answers: list[tuple[RlAnswer, _Option]] = dataclasses.field(default_factory=list)  # on all engines
 
     def build(self, candidate: Candidate) -> Built:
         """The job of a placement; raises InputError where it cannot be."""
@@ -96,21 +99,20 @@ def search(
         store = Placements()
         if study is not None:
             store = stack.enter_context(open_study(study, search_digest(request, cluster, vary)))
-        state = _Search(SharedParts(), framework, progress, store)
+        state = _Search(SharedParts(), framework, progress, store, price_per_gpu_hour)
         with caught() as stop:
             _estimate(state, candidates(request, cluster, vary))
             if state.options:
                 _look(state)
-    stop.unless(state.options)
-    if not state.options:
-        raise InputError(state.alternatives[0].refusal)
-    best, option, finalists = _best(state, price_per_gpu_hour, is_partial=stop.is_partial)
-    count = len(state.alternatives)
-    note = (
-        _INTERRUPTED.format(count=count, simulated=len(state.looks))
-        if stop.is_partial
-        else _NOTE.format(count=count, finalists=finalists)
-    )
+                _simulate_fastest(state)
+        stop.unless(state.options)
+        if not state.options:
+            raise InputError(state.alternatives[0].refusal)
+        best, option = _best(state, stop)
+    note = _NOTE.format(count=len(state.alternatives), finalists=len(state.answers))
+    if stop.is_partial:
+        engines = "all of its engines" if state.answers else "two of its engines"
+        note = _INTERRUPTED.format(count=len(state.alternatives), simulated=len(state.looks), engines=engines)
     alternatives = marked_fronts(state.alternatives)
     shown = msgspec.structs.replace(best, notes=[*best.notes, note], alternatives=alternatives, partial=stop.is_partial)
     return shown, option.candidate.request, state.build(option.candidate).job
@@ -125,38 +127,56 @@ def _look(state: _Search) -> None:
             continue
         stored = state.store.find(listed.placement)
         if stored is None or stored.step_time_s is None:
-            state.progress(f"simulating {listed.placement}")
-            built = state.build(option.candidate)
-            sample, sample_parts = sampled(built, state.parts)
-            look = answer(sample, simulate(sample.job, sample.prices, sample_parts))
-            stored = _simulated(listed, look, built.job, sample.job)
-            state.store.add(stored)
+            stored = _look_at(state, option)
         state.alternatives[option.index] = stored
         assert stored.step_time_s is not None
         state.looks.append((stored.step_time_s, option))
 
 
-def _best(state: _Search, price_per_gpu_hour: float | None, *, is_partial: bool) -> tuple[RlAnswer, _Option, int]:
-    """The answer and the option of the fastest of few placements that are simulated whole, and how many these are.
+def _look_at(state: _Search, option: _Option) -> Alternative:
+    """Simulate a placement on a few engines, and store what it takes."""
+    listed = state.alternatives[option.index]
+    state.progress(f"simulating {listed.placement}")
+    built = state.build(option.candidate)
+    sample, sample_parts = sampled(built, state.parts)
+    look = answer(sample, simulate(sample.job, sample.prices, sample_parts), state.price_per_gpu_hour)
+    look = of_all_engines(look, sample.job, built.job, state.price_per_gpu_hour)
+    figures = look.figures
+    if state.fastest_look is None or figures.step_time_s < state.fastest_look[0].figures.step_time_s:
+        state.fastest_look = look, option
+    stored = _simulated(listed, look, sample.job.replicas)
+    state.store.add(stored)
+    return stored
 
-    An interrupted search simulates the fastest so far alone, by its estimate if none was simulated.
-    """
+
+def _simulate_fastest(state: _Search) -> None:
+    """Simulate few of the placements that are fastest on two engines on all of theirs."""
     looks = sorted(state.looks, key=lambda entry: entry[0])
-    if not looks:
-        fastest = min(state.options, key=lambda option: option.estimate_s)
-        looks = [(fastest.estimate_s, fastest)]
-    count = 1 if looks[0][1].candidate.request.staleness or is_partial else _MOST_FINALISTS
-    finalists = [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:count]
-    answers: list[tuple[RlAnswer, _Option]] = []
-    for option in finalists:
+    count = 1 if looks[0][1].candidate.request.staleness else _MOST_FINALISTS
+    for option in [option for step_s, option in looks if step_s <= _CLOSE * looks[0][0]][:count]:
         state.progress(f"simulating all engines of {option.candidate.text}")
         built = state.build(option.candidate)
-        run = simulate(built.job, built.prices, state.parts)
-        answers.append((answer(built, run, price_per_gpu_hour), option))
+        all_engines = answer(built, simulate(built.job, built.prices, state.parts), state.price_per_gpu_hour)
         listed = state.alternatives[option.index]
-        state.alternatives[option.index] = _simulated(listed, answers[-1][0], built.job, built.job)
-    best, option = min(answers, key=lambda entry: entry[0].figures.step_time_s)
-    return best, option, len(finalists)
+        state.alternatives[option.index] = _simulated(listed, all_engines, built.job.replicas)
+        state.answers.append((all_engines, option))
+
+
+def _best(state: _Search, stop: Stop) -> tuple[RlAnswer, _Option]:
+    """The fastest placement that is simulated on all engines; after an interrupt, on two.
+
+    If the interrupt came before the first of these, it is the on-policy one with the least estimate: its rollout and
+    its training have been simulated for the estimate. Where there is none, the interrupt ends the call.
+    """
+    if state.answers:
+        return min(state.answers, key=lambda entry: entry[0].figures.step_time_s)
+    if state.fastest_look is None:
+        on_policy = [option for option in state.options if not option.candidate.request.staleness]
+        stop.unless(on_policy)
+        option = min(on_policy, key=lambda option: option.estimate_s)
+        state.alternatives[option.index] = _look_at(state, option)
+    assert state.fastest_look is not None
+    return state.fastest_look
 
 
 def _estimate(state: _Search, placements: Iterable[Candidate]) -> None:
@@ -179,17 +199,16 @@ def _estimate(state: _Search, placements: Iterable[Candidate]) -> None:
             state.options.append(_Option(index, candidate, listed.estimate_s))
 
 
-def _simulated(listed: Alternative, look: RlAnswer, job: RlJob, simulated: RlJob) -> Alternative:
-    """The placement with its figures; ``simulated``: the job, or a part of its engines and prompts."""
-    figures = look.figures
-    scale = job.batch.prompts / simulated.batch.prompts * simulated.placement.gpus / job.placement.gpus
+def _simulated(listed: Alternative, simulated: RlAnswer, engines: int) -> Alternative:
+    """The placement with the figures of an answer that so many engines were simulated for."""
+    figures = simulated.figures
     return msgspec.structs.replace(
         listed,
         step_time_s=figures.step_time_s,
-        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu * scale,
+        tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu,
         largest_staleness=figures.largest_staleness,
         rollout_idle_share=figures.rollout_idle_share,
-        engines=simulated.replicas,
+        engines=engines,
     )
 
 

@@ -18,9 +18,10 @@ from presim.units import seconds
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
 _THOUSAND = 1000
+_HOUR_S = 3600
 # Interval: a step takes so many times as long as predicted. From published steps by sources, each of which is left out
 # once: intervals of the others, widened until 8 of 9 left-out steps are inside (validation/results/rl-steps.md).
-_LOW, _HIGH = 0.85, 1.40
+_LOW, _HIGH = 0.74, 1.55
 _TRAINING = (
     "reward model", "old log-probabilities", "reference log-probabilities", "values", "critic update", "update",
 )  # fmt: skip
@@ -195,7 +196,6 @@ def _figures(
     rollout_s = by_phase.get((rollout_pool, "rollout"), 0.0)
     busy_s = sum(step.rank_busy_s for step in steady) / count
     ranks = job.replicas * (1 if job.engine.plan.pp > 1 else job.engine.plan.dp)
-    gpu_hours = job.placement.gpus * step_s / 3600
     staleness = np.concatenate([step.staleness for step in steady])
     return Figures(
         step_s,
@@ -212,8 +212,13 @@ def _figures(
         int(staleness.max()),
         sum(step.recomputed_tokens for step in steady) / count,
         _kwh(built, step_s, training_gpu_s, busy_s / max(ranks, 1)),
-        price * gpu_hours * _THOUSAND if price is not None else None,
+        money_per_thousand_steps(price, job.placement.gpus, step_s),
     )
+
+
+def money_per_thousand_steps(price: float | None, gpus: int, step_s: float) -> float | None:
+    """What 1,000 steps cost on so many GPUs at a price for each of their hours; None: there is no price."""
+    return None if price is None else price * gpus * step_s / _HOUR_S * _THOUSAND
 
 
 def _kwh(built: Built, step_s: float, training_gpu_s: float, generating_s: float) -> float | None:

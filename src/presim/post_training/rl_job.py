@@ -180,12 +180,16 @@ def warm_steps(placement: Placement) -> int:
 
 
 def pool_of(cluster: Cluster, gpus: int, pool_name: str) -> Cluster:
-    """The part of a cluster that a pool of GPUs is: whole nodes, or a part of one.
+    """The part of a cluster that a pool of GPUs is: whole nodes, a part of one, or as many of each of several.
 
     Raises:
-        InputError: the GPUs fill no number of nodes.
+        InputError: the GPUs fill no number of nodes, and no nodes have equal numbers of them.
     """
     per_node = min(cluster.gpus_per_node, gpus)
+    least = -(-gpus // per_node)
+    nodes = next((nodes for nodes in range(least, cluster.nodes + 1) if gpus % nodes == 0), None)
+    if nodes is not None:
+        return msgspec.structs.replace(cluster, nodes=nodes, gpus_per_node=gpus // nodes)
     if gpus % per_node:
         below = gpus // per_node * per_node
         raise InputError(

@@ -12,6 +12,7 @@ from presim.errors import InputError
 from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
 from presim.post_training.rl_job import Algorithm, Assignment, Offloads, ScoringPool
+from presim.post_training.sglang_release import SglangRelease
 from presim.post_training.weights import TransferKind
 from presim.serving.defaults import VllmStart
 from presim.units import quantities
@@ -103,7 +104,7 @@ class RlRequest:
         default_factory=dict
     )  # fields of `presim.serving.serving_plan.ServingPlan`
     vllm_start: VllmStart = "server"  # its limits are those of this way to start it, where the engine has none
-    busy_wait: bool = False  # ranks of the trainer wait for rollouts in a kernel, on GPUs of engines
+    sglang_release: SglangRelease = "0.5"  # with kernels sglang: the speed of its steps
     assignment: Assignment = "balanced"  # of responses to engines
     controller: Controller = "none"  # that sends batches to workers through one process
     reward_seconds: float = 0.0

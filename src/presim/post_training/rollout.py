@@ -151,7 +151,7 @@ def generate(responses: Responses, job: RlJob, seed: int) -> Window:
     Raises:
         InputError: an engine takes no request of such a length.
     """
-    rollout = OpenRollout(responses, job, seed, pauses=False)
+    rollout = OpenRollout(responses, job, seed, pauses=True)  # for signals, which wait for the compiled loop
     while np.isfinite(rollout.until_s):
         rollout.advance()
     return rollout.window()

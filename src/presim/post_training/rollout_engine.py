@@ -1,4 +1,4 @@
-"""The engine that generates responses: its plan with defaults, and what shares its GPUs while it generates."""
+"""The engine that generates responses: its plan with defaults, and the speed of its release."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from presim.hardware import Cluster
 from presim.post_training.response_lengths import longest
 from presim.post_training.rl_job import Placement, SampleBatch, pool_of
 from presim.post_training.rl_request import RlRequest
+from presim.post_training.sglang_release import STEP_SCALES
 from presim.serving.defaults import limits_by_start, with_defaults
 from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.overheads import Overheads, of_engine
@@ -18,7 +19,6 @@ from presim.serving.steps.pricer import PricedWork
 from presim.serving.steps.times import PricedEngine, build
 
 _COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
-_SHARING_PROCESSES = 2.0  # engine and trainer
 _DEGREES = (1, 2, 4, 8, 16, 32)
 _ROUND_TOKENS = 1024
 
@@ -86,11 +86,8 @@ def _without_limits(plan: ServingPlan) -> ServingPlan:
 
 
 def _overheads(request: RlRequest, plan: ServingPlan) -> Overheads | None:
-    """Those of an engine whose GPUs also run the waiting kernel of another process; None: the engine's own.
-
-    Two processes with work on a GPU get equal time slices of it. All ranks of an engine but the first wait, and the
-    engine is as slow as they are (https://github.com/verl-project/verl/issues/3160).
-    """
-    if not request.busy_wait or request.placement == "separate" or plan.tp == 1:
+    """Those of an earlier release of SGLang, whose steps take longer; None: the engine's own."""
+    scale = STEP_SCALES[request.sglang_release]
+    if plan.kernels != "sglang" or scale == 1.0:
         return None
-    return dataclasses.replace(of_engine(plan.kernels), step_scale=_SHARING_PROCESSES)
+    return dataclasses.replace(of_engine(plan.kernels), step_scale=scale)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import numpy as np
 
 from presim.post_training.build import Built
 from presim.post_training.filtering import draw
+from presim.post_training.idle_time import pool_gpus
+from presim.post_training.rl_answer import RlAnswer, money_per_thousand_steps
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_phases import Phases
 from presim.post_training.shared_parts import SharedParts, TrainingPhases, phases_key
@@ -36,6 +39,43 @@ def sampled(built: Built, parts: SharedParts) -> tuple[Built, SharedParts]:
     sample = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=workers)
     training = training_phases(built, parts)
     return dataclasses.replace(built, job=sample), dataclasses.replace(parts, training=training)
+
+
+def of_all_engines(look: RlAnswer, sample: RlJob, job: RlJob, price_per_gpu_hour: float | None) -> RlAnswer:
+    """The answer of a job's few engines as that of all: amounts in proportion to prompts, and shares of all its GPUs.
+
+    Energy is unknown: engines differ in how long they generate.
+    """
+    if sample is job:
+        return look
+    scale, gpus = job.batch.prompts / sample.batch.prompts, job.placement.gpus
+    figures, per_gpu = look.figures, scale * sample.placement.gpus / gpus
+    pools = pool_gpus(job.placement)
+    return msgspec.structs.replace(
+        look,
+        placement=job.placement.text,
+        prompts=job.batch.prompts,
+        mini_batches=job.batch.mini_batches,
+        pools=[msgspec.structs.replace(pool, gpus=pools[pool.name]) for pool in look.pools],
+        figures=msgspec.structs.replace(
+            figures,
+            tokens_per_s_per_gpu=figures.tokens_per_s_per_gpu * per_gpu,
+            responses_per_s=figures.responses_per_s * scale,
+            preemptions=figures.preemptions * scale,
+            recomputed_tokens=figures.recomputed_tokens * scale,
+            kWh=None,
+            money_per_thousand_steps=money_per_thousand_steps(price_per_gpu_hour, gpus, figures.step_time_s),
+        ),
+        idle=[
+            msgspec.structs.replace(idle, share=idle.seconds * pools[idle.pool] / (figures.step_time_s * gpus))
+            for idle in look.idle
+        ],
+        goodput=[
+            msgspec.structs.replace(limit, tokens_per_s_per_gpu=limit.tokens_per_s_per_gpu * per_gpu)
+            for limit in look.goodput
+        ],
+        tokens={name: round(count * scale) for name, count in look.tokens.items()},
+    )
 
 
 def training_phases(built: Built, parts: SharedParts) -> TrainingPhases:

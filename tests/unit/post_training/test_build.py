@@ -9,6 +9,7 @@ import pytest
 from presim.errors import InputError
 from presim.hardware.cluster_choice import choose_cluster
 from presim.post_training.build import build_job
+from presim.post_training.rl_job import pool_of
 from presim.post_training.rl_request import RlRequest, request_of
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -80,3 +81,15 @@ def test_more_responses_than_can_be_simulated_are_refused() -> None:
     assert str(error.value) == (
         "16,777,216 responses at once are more than the 1,000,000 that are simulated; use fewer --prompts or --samples"
     )
+
+
+@pytest.mark.parametrize(("gpus", "shape"), [(12, (2, 6)), (4, (1, 4)), (16, (2, 8)), (20, (4, 5)), (24, (3, 8))])
+def test_pools_have_equal_parts_of_nodes(gpus: int, shape: tuple[int, int]) -> None:
+    """As where each node has trainers and engines."""
+    pool = pool_of(choose_cluster(gpu="h100-sxm", nodes=4), gpus, "training")
+    assert (pool.nodes, pool.gpus_per_node) == shape
+
+
+def test_a_pool_that_no_nodes_share_is_refused() -> None:
+    with pytest.raises(InputError, match="the training pool of 11 GPUs fills no whole nodes of 8; use 8 or 16"):
+        pool_of(choose_cluster(gpu="h100-sxm", nodes=4), 11, "training")

@@ -15,6 +15,8 @@ from presim.post_training.build import Built
 from presim.post_training.placement_search import search
 from presim.post_training.placement_study import open_study
 from presim.post_training.rl_answer import Alternative
+from presim.post_training.rl_job import RlJob
+from presim.post_training.rl_loop import simulate
 from presim.post_training.rl_request import RlRequest
 from presim.post_training.rl_text import encode
 from presim.system import interrupts
@@ -66,6 +68,31 @@ def test_a_resumed_search_answers_as_one_that_was_not_interrupted(
     again = _Builder()
     assert _search(monkeypatch, again, study) == complete
     assert again.calls <= 3  # those that are simulated whole
+
+
+def test_an_interrupted_search_simulates_no_placement_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is that of two engines, with the GPUs and the prompts of the job."""
+    placement_of = {job.placement.text: job for job in (_Builder()(REQUEST).job,)}
+    engines = []
+
+    def simulate_two(job: RlJob, *arguments: Any) -> Any:
+        engines.append(job.replicas)
+        if len(engines) > 1:
+            raise KeyboardInterrupt
+        return simulate(job, *arguments)
+
+    monkeypatch.setattr(placement_search, "build_job", _Builder())
+    monkeypatch.setattr(placement_search, "simulate", simulate_two)
+    found, _, job = search(REQUEST, CLUSTER, 2.0, vary=VARY)
+    assert interrupts.taken() is not None
+    assert engines == [2, 2]
+    assert found.partial
+    assert job.placement.text in placement_of
+    assert (found.prompts, sum(pool.gpus for pool in found.pools)) == (job.batch.prompts, job.placement.gpus)
+    assert found.figures.money_per_thousand_steps == pytest.approx(
+        2.0 * job.placement.gpus * found.figures.step_time_s / 3.6
+    )
+    assert "the fastest of them, on two of its engines" in found.notes[-1]
 
 
 def test_an_interrupt_before_any_placement_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

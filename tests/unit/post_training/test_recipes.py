@@ -55,6 +55,33 @@ policy:
 cluster: {gpus_per_node: 8}
 """
 TRL = "{num_generations: 8, per_device_train_batch_size: 4, gradient_accumulation_steps: 4, beta: 0.04, use_vllm: true}"
+AREAL = """
+cluster: {n_nodes: 8, n_gpus_per_node: 8}
+gconfig: {n_samples: 8, max_new_tokens: 8192, max_tokens: 30000}
+rollout: {backend: "sglang:d8t4", max_head_offpolicyness: 2, max_concurrent_rollouts: 128}
+actor:
+  backend: "megatron:(attn:d4p4t2|ffn:d2p4e4)"
+  path: Qwen/Qwen3-30B-A3B
+  gradient_checkpointing: true
+  kl_ctl: 0.0
+  use_decoupled_loss: true
+  mb_spec: {max_tokens_per_mb: 32768}
+ref: {backend: "${actor.backend}"}
+sglang: {mem_fraction_static: 0.8}
+train_dataset: {batch_size: 16, max_length: 1024}
+"""
+RLINF = """
+defaults:
+  - override hydra/job_logging: stdout
+cluster:
+  num_nodes: 2
+  component_placement: {'actor,rollout,reward': all}
+runner: {task_type: reasoning, seq_length: 28672, enable_dynamic_batch_size: False, max_tokens_per_mbs: 28672}
+algorithm: {group_size: 16, n_minibatches: 4, training_batch_size_per_gpu: 1, recompute_logprobs: True}
+rollout: {model: {model_path: /models/Qwen3-8B}, tensor_parallel_size: 2, max_running_requests: 64}
+data: {rollout_batch_size: 512, max_prompt_length: 1024}
+actor: {training_backend: megatron, model: {tensor_model_parallel_size: 2, recompute_granularity: full}}
+"""
 SLIME = "python train.py --hf-checkpoint /models/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 \\\n"
 SLIME += "--global-batch-size 128 --colocate --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 2\n"
 
@@ -165,11 +192,12 @@ def test_packs_that_are_off_are_padded_sequences(tmp_path: Path) -> None:
 
 
 def test_engines_of_verl_before_agent_loops_get_parts_of_a_batch(tmp_path: Path) -> None:
-    """And Megatron's ranks wait for SGLang in a kernel."""
+    """And the release of SGLang that was current then."""
     mode = "actor_rollout_ref.rollout.mode=sync"
     fields = read(tmp_path, "verl", VERL, mode).fields
-    assert (fields["assignment"], fields.get("busy_wait"), fields["controller"]) == ("consecutive", None, "verl")
-    assert read(tmp_path, "verl", VERL, mode, "model_engine=megatron").fields["busy_wait"]
+    assert (fields["assignment"], fields["controller"]) == ("consecutive", "verl")
+    assert fields["sglang_release"] == "0.4.6"
+    assert "sglang_release" not in read(tmp_path, "verl", VERL).fields
     assert "assignment" not in read(tmp_path, "verl", VERL).fields
 
 
@@ -369,3 +397,74 @@ def test_a_command_within_quotes_is_read(tmp_path: Path) -> None:
 def test_a_command_within_quotes_that_backslashes_join_is_read(tmp_path: Path) -> None:
     text = 'srun bash -c "cd /root \\\n && python3 train.py --actor-num-nodes 2 --colocate --rollout-batch-size 32"\n'
     assert read(tmp_path, "slime", text).world_size == 16
+
+
+def test_backends_of_areal_are_pools_with_degrees(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "areal", AREAL, name="config.yaml")
+    fields = recipe.fields
+    assert (fields["placement"], fields["rollout_gpus"], recipe.world_size, recipe.gpus_per_node) == (
+        "separate",
+        32,
+        64,
+        8,
+    )
+    assert {name: fields[name] for name in ("tp", "pp", "ep", "cp")} == {"tp": 2, "pp": 4, "ep": 4, "cp": 1}
+    assert (fields["dp_style"], fields["recompute"], fields["micro_tokens"]) == ("zero1", "full", 32768)
+    assert (fields["staleness"], fields["partial"], fields["old_logprobs"], fields["reference"]) == (
+        2.0,
+        True,
+        True,
+        False,
+    )
+    assert (fields["prompts"], fields["samples"], fields["mini_batch"]) == (16, 8, 4)
+    assert fields["engine"] == {"kernels": "sglang", "tp": 4, "pp": 1, "gpu_memory_utilization": 0.8}
+    assert (recipe.longest_prompt, recipe.longest_response) == (1024, 8192)
+    assert "rollout.max_concurrent_rollouts=128" in recipe.notes[1]
+    with_reference = read(tmp_path, "areal", AREAL, "actor.kl_ctl=0.1", name="config.yaml")
+    assert with_reference.fields["reference"]
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("cluster.n_nodes=2", "the backends take 64 GPUs, and 2 nodes of 8 have 16; raise cluster.n_nodes"),
+        ("actor.backend=gpu", "'gpu' is no backend with its degrees; write it as fsdp:d4t2"),
+        ("rollout.backend=fsdp:d8", "rollout.backend fsdp; the first is one of fsdp, archon, megatron, the second of"),
+        ("rollout.max_head_offpolicynes=2", "did you mean rollout.max_head_offpolicyness?"),
+    ],
+)
+def test_backends_of_areal_that_cannot_be_are_refused(tmp_path: Path, override: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, "areal", AREAL, override, name="config.yaml")
+    assert sentence in str(error.value)
+
+
+def test_one_string_names_both_sides_of_an_earlier_recipe_of_areal(tmp_path: Path) -> None:
+    text = "{allocation_mode: sglang:d2p1t2+d2p1t1c2, actor: {path: Qwen/Qwen3-8B}, train_dataset: {batch_size: 8}}"
+    fields = read(tmp_path, "areal", text, name="config.yaml").fields
+    assert (fields["rollout_gpus"], fields["engine"]["tp"], fields["cp"], fields["dp_style"]) == (4, 2, 2, "fsdp2")
+
+
+def test_components_of_rlinf_are_on_the_same_gpus_or_apart(tmp_path: Path) -> None:
+    shared = read(tmp_path, "rlinf", RLINF, name="config.yaml")
+    assert (shared.fields["placement"], shared.world_size, shared.gpus_per_node) == ("colocated", 16, 8)
+    assert (shared.fields["prompts"], shared.fields["samples"], shared.fields["mini_batch"]) == (512, 16, 128)
+    assert (shared.fields["micro_sequences"], shared.fields["assignment"]) == (1, "consecutive")
+    assert shared.fields["engine"]["max_num_seqs"] == 64
+    placement = "  component_placement: {rollout: 0-3, inference: 4-7, actor: 8-15, reward: 0-3}"
+    apart = read(
+        tmp_path,
+        "rlinf",
+        RLINF.replace("  component_placement: {'actor,rollout,reward': all}", placement),
+        name="b.yaml",
+    )
+    assert (apart.fields["placement"], apart.fields["rollout_gpus"], apart.world_size) == ("separate", 4, 16)
+    assert "simulated as training after the rollout" in apart.notes[1]
+    assert "The 4 GPUs of the inference component are simulated as the actor's." in apart.notes
+    with pytest.raises(InputError, match=r"did you mean data\.rollout_batch_size\?"):
+        read(tmp_path, "rlinf", RLINF, "data.rollout_batch_sise=3", name="b.yaml")
+    overlap = RLINF.replace("'actor,rollout,reward': all", "actor: 0-9, rollout: 8-15")
+    with pytest.raises(InputError, match="actor and rollout share 2 of 16 GPUs"):
+        read(tmp_path, "rlinf", overlap, name="c.yaml")
+    with pytest.raises(InputError, match="takes RLinf's reasoning and coding_online_rl"):
+        read(tmp_path, "rlinf", RLINF, "runner.task_type=embodied", name="d.yaml")

@@ -108,6 +108,8 @@ BAD = [
         ("{tmp}/no.csv", "--captures", "{tmp}/jobs"),
         "there is no table {tmp}/no.csv; validation/co",
     ),
+    ("validation/sglang_rollouts", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such"),
+    ("validation/rl_placements", ("{tmp}/no", "{tmp}"), "there is no folder {tmp}/no of recipes"),
     ("validation/rl_steps", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
     ("validation/two_fidelities", ("--keep", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has a line that is no capture"),
     ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),

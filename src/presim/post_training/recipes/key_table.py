@@ -45,6 +45,8 @@ class Framework:
     # Patterns of keys that change time or memory and have no simulation, each with whether a value does.
     unsimulated: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
     required: tuple[str, ...] = ("*",)  # patterns of keys of which a recipe of reinforcement learning has some
+    # Beginnings of keys whose ends are names of the recipe's own: which fact has their values by these names.
+    tables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def recipe(self, settings: Mapping[str, Any], named: Collection[str]) -> Recipe:
         """What flat settings mean; those that are not among ``named`` are inherited, and need not be understood.
@@ -63,6 +65,9 @@ class Framework:
         for name, value in settings.items():
             if value is None:
                 continue
+            if start := next((start for start in self.tables if name.startswith(start)), None):
+                facts.setdefault(self.tables[start], {})[name.removeprefix(start)] = value
+                continue
             if name not in self.keys and (pattern := self._pattern(name)):
                 if self._changes(pattern, value):
                     unsimulated.append(f"{name}={shortened(str(value))}")
@@ -71,13 +76,10 @@ class Framework:
                 raise InputError(f"{name}={shortened(str(value))}: {reason}")
             if name in self.keys:
                 facts[self.keys[name].field] = self._read(name, value)
-            elif (
-                name in named
-                and not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect)
-                and name not in self.refused
-            ):
+            elif name in named and name not in (*self.no_effect, *self.refused):
                 self._check_spelling(name)
-                ignored.append(name)
+                if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect):
+                    ignored.append(name)
         return Recipe(self.name, facts, tuple(ignored), tuple(unsimulated))
 
     def _pattern(self, name: str) -> str | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 from presim.composition.graph.take import named_models
 from presim.errors import InputError
+from presim.post_training.recipes.areal_facts import with_backends
 from presim.post_training.recipes.frameworks import FRAMEWORKS
 from presim.post_training.recipes.key_table import Recipe
 from presim.post_training.recipes.openrlhf_facts import gpus_per_node, sentences, with_pools
 from presim.post_training.recipes.read_recipe import settings_of
 from presim.post_training.recipes.recipe_training import plan_fields, training_fields
+from presim.post_training.recipes.rlinf_facts import pipeline_sentences, with_components
 from presim.post_training.rl_request import RlRequest
 from presim.serving.model_lookup import names
 from presim.system.files import shortened
@@ -23,6 +25,8 @@ _EXAMPLES = {
     "openrlhf": "--rollout.batch_size 128",
     "verl": "data.train_batch_size=512",
     "nemo-rl": "grpo.num_prompts_per_step=32",
+    "areal": "train_dataset.batch_size=256",
+    "rlinf": "data.rollout_batch_size=512",
 }
 
 
@@ -62,7 +66,7 @@ def fields_of(
         InputError: they ask for what cannot be simulated.
     """
     recipe = FRAMEWORKS[framework].recipe(settings, named)
-    facts = with_pools(_of_algorithm(dict(recipe.facts)))
+    facts = with_components(with_backends(with_pools(_of_algorithm(dict(recipe.facts)))))
     known_fields = {field.name for field in dataclasses.fields(RlRequest)}
     fields: dict[str, Any] = {name: value for name, value in facts.items() if name in known_fields}
     _check_uses(facts)
@@ -75,11 +79,11 @@ def fields_of(
     if facts.get("splits_batches") and facts.get("vllm_start") != "async-llm" and facts.get("is_colocated", True):
         fields["assignment"] = "consecutive"
     is_verl_sglang = "is_dynamic" in facts and fields["engine"].get("kernels") == "sglang"
-    if is_verl_sglang and fields.get("assignment") == "consecutive" and facts.get("dp_style") == "zero1":
-        fields["busy_wait"] = True  # sglang_rollout.py waits by `dist.barrier`, and Megatron's workers have NCCL alone
+    if is_verl_sglang and fields.get("assignment") == "consecutive":
+        fields["sglang_release"] = "0.4.6"  # which verl 0.5 pins in its setup.py
     filters = bool(facts.get("filters"))
     fields["round_prompts"] = _round_prompts(facts, fields) if filters else None
-    of_plan = sentences(facts)
+    of_plan = [*sentences(facts), *pipeline_sentences(facts)]
     notes = (f"Read as {framework}'s: {source}.", *of_plan, *_unsimulated(recipe, fields), *_ignored(recipe))
     bounds = [facts[name] for name in ("longest_response", "longest_sequence") if name in facts]
     longest_response = min(bounds) if bounds else None
