@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
-from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, names, parse, whole_number
 from presim.errors import InputError
 
 GRAMMAR = Grammar(
@@ -133,7 +133,7 @@ def _gpus_per_node(options: Options) -> int | None:
     for name in ("gpus-per-node", "gres"):
         match = re.search(r"(\d+)$", options.text(name).split(",")[0])
         if match:
-            return int(match.group(1))
+            return whole_number(match.group(1))
     return None
 
 
@@ -143,4 +143,4 @@ def _max_nodes(text: str) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    return whole_number(text) or None
