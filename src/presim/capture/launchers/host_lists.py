@@ -22,7 +22,9 @@ def read_deepspeed_hosts(path: str) -> dict[str, int]:
     for words in _lines(path, "deepspeed"):
         slots = _slots(words[1:], ("slots",))
         if not slots:
-            raise InputError(f"{path}: the line {_shown(words)} must be `host slots=8`, as DeepSpeed reads it; correct it")
+            raise InputError(
+                f"{path}: the line {_shown(words)} must be `host slots=8`, as DeepSpeed reads it; correct it"
+            )
         if words[0] in slots_by_host:
             raise InputError(f"{path} has the host {words[0][:80]} twice, which DeepSpeed refuses; correct it")
         slots_by_host[words[0]] = slots

@@ -99,6 +99,14 @@ class Options:
         return (f"presim ignored unknown options of {self.launcher}: {', '.join(self.unknown)}.",)
 
 
+def cyclic_note(launcher: str, option: str) -> str:
+    """A note on an option that places consecutive ranks on different nodes."""
+    return (
+        f"{launcher}'s {option} places consecutive ranks on different nodes; presim places them on the same one, so "
+        "groups of neighbouring ranks communicate faster here."
+    )
+
+
 def parse(grammar: Grammar, words: Sequence[str]) -> Options:
     """Parse options up to the first word that is not an option.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from presim.capture.launchers.host_lists import read_host_option, read_mpi_hosts
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
-from presim.capture.launchers.launcher_options import Grammar, Options, names, parse, whole_number
+from presim.capture.launchers.launcher_options import Grammar, Options, cyclic_note, names, parse, whole_number
 from presim.errors import InputError
 
 GRAMMAR = Grammar(
@@ -85,7 +85,7 @@ def read_mpirun(words: Sequence[str]) -> tuple[Launch, list[str]]:
         default_shape=Shape(1, 1) if shape == Shape() else Shape(),
         variables=_variables(options),
         schemes=(hydra_variables if hydra else open_mpi_variables,),
-        notes=options.notes(),
+        notes=(*options.notes(), *_placement_notes(options)),
     )
     return launch, options.program
 
@@ -101,6 +101,13 @@ def _shape(options: Options) -> Shape:
     if hosts and per_node and world is None:
         return Shape(len(hosts), per_node)
     return Shape(None, per_node, world)
+
+
+def _placement_notes(options: Options) -> list[str]:
+    for name in ("map-by", "rank-by"):
+        if re.split("[:,]", options.text(name).lower())[0] == "node":
+            return [cyclic_note("mpirun", f"--{name} node")]
+    return [cyclic_note("mpirun", "--bynode")] if options.has("bynode") else []
 
 
 def _slots_of_a_host(hosts: Mapping[str, int], world: int | None, *, has_counts: bool) -> int | None:
@@ -139,7 +146,9 @@ def _ppr(text: str) -> int | None:
 
 def _hosts(options: Options) -> dict[str, int]:
     """Hosts of ``-H host1:8,host2:8`` or a host file, with their slots."""
-    return read_mpi_hosts(options.text("hostfile")) if options.has("hostfile") else read_host_option(options.text("host"))
+    return (
+        read_mpi_hosts(options.text("hostfile")) if options.has("hostfile") else read_host_option(options.text("host"))
+    )
 
 
 def _variables(options: Options) -> dict[str, str]:

@@ -91,3 +91,21 @@ def test_hosts_that_cannot_take_the_ranks_are_refused(options: str, sentence: st
 def test_a_number_of_thousands_of_digits_is_refused(option: str) -> None:
     with pytest.raises(InputError, match=rf"torchrun: {option} 9{{80}} must be a number"):
         read_command(["torchrun", option, "9" * 5000, "train.py"])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("mpirun -np 16 --map-by node", "mpirun's --map-by node"),
+        ("mpirun -np 16 --map-by ppr:8:node --rank-by node", "mpirun's --rank-by node"),
+        ("mpirun -np 16 --bynode", "mpirun's --bynode"),
+        ("srun -N 2 -n 16 -m cyclic", "srun's --distribution cyclic"),
+        ("srun -N 2 -n 16 --distribution=block:cyclic", ""),
+        ("mpirun -np 16 --map-by slot", ""),
+        ("mpirun -np 16 --map-by ppr:8:node", ""),
+    ],
+)
+def test_ranks_that_are_placed_in_turn_are_named(command: str, option: str) -> None:
+    """Slurm's second part places tasks on the sockets of a node, which does not matter here."""
+    notes = read_command(f"{command} python train.py".split()).notes
+    assert [note.partition(" places")[0] for note in notes if "consecutive" in note] == [option] * bool(option)
