@@ -36,8 +36,8 @@ def read_deepspeed_hosts(path: str) -> dict[str, int]:
 def read_mpi_hosts(path: str) -> dict[str, int]:
     """Slots by host of an MPI host file; a host named once without slots has 0, which means all of its GPUs.
 
-    Open MPI writes ``host slots=8 max_slots=16``, Hydra ``host:8 binding=...``. The slots of lines with the same host add
-    up, and where no line has slots, each line is one.
+    Open MPI writes ``host slots=8 max_slots=16``, Hydra ``host:8 binding=...``. The slots of lines with the same host
+    add up, and where no line has slots, each line is one.
 
     Raises:
         InputError: the file cannot be read, is no text, has no host, or slots that are no number.

@@ -29,7 +29,7 @@ def sharing_notes(uses: Sequence[GpuUse], rank: int) -> list[str]:
 
 
 def separate_programs_note(manifest: Manifest) -> list[str]:
-    """A sentence if the ranks of a job that ended well never communicated: its throughput is that of several programs."""
+    """A sentence if the ranks of a job that ended well never communicated: they are several programs."""
     if manifest.world_size < 2 or manifest.groups or manifest.exit not in ("ok", "stopped"):
         return []
     sentence = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from presim.capture.reading.gpu_sharing import absent_neighbours_note, gpu_uses, separate_programs_note, sharing_notes
-from presim.trace.schema import Group, GpuUse, Manifest
+from presim.trace.schema import GpuUse, Group, Manifest
 
 GIB = 1 << 30
 
