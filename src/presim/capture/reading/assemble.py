@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading import packed_attention
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.collective_launches import Communication
-from presim.capture.reading.gpu_sharing import gpu_uses, separate_programs_note, sharing_notes
+from presim.capture.reading.gpu_sharing import gpu_uses, sharing_notes
 from presim.capture.reading.launch_operators import LaunchingOperator, parse_operator
 from presim.capture.reading.log import Log, parse
 from presim.capture.reading.log_tail import LogTail
@@ -66,8 +65,7 @@ def _complete_manifest(manifest: Manifest, tables: Tables, log: Log, streams: se
     fields["gpus"] = gpu_uses(log.notes, manifest.rank, manifest.gpus_per_node)
     assumptions = packed_attention.notes(tables.packed_attentions)
     fields["notes"] = (*manifest.notes, *remarks, *assumptions, *sharing_notes(fields["gpus"], manifest.rank))
-    completed = Manifest(**fields)
-    return msgspec.structs.replace(completed, notes=(*completed.notes, *separate_programs_note(completed)))
+    return Manifest(**fields)
 
 
 def stream_priorities(notes: Sequence[str]) -> dict[int, int]:

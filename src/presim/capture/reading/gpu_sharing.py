@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.capture.reading.log import parse
-from presim.trace.schema import GpuUse, Manifest
+from presim.trace.schema import GpuUse
 from presim.units import gib
 
 
@@ -26,19 +26,6 @@ def sharing_notes(uses: Sequence[GpuUse], rank: int) -> list[str]:
         for use in uses
         if use.processes > 1
     ]
-
-
-def separate_programs_note(manifest: Manifest) -> list[str]:
-    """A sentence if the ranks of a job that ended well never communicated: they are several programs."""
-    if manifest.world_size < 2 or manifest.groups or manifest.exit not in ("ok", "stopped"):
-        return []
-    sentence = (
-        f"The ranks call no collective of NCCL: the job is {manifest.world_size} copies of a program, and throughput "
-        "counts them all."
-    )
-    if any(use.own_bytes for use in manifest.gpus[1:]):
-        sentence += " If one process should use all GPUs of the node, as DataParallel does, add --world-size 1."
-    return [sentence]
 
 
 def absent_neighbours_note(uses: Sequence[GpuUse], rank: int, absent: Sequence[int], capacity_bytes: int) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from presim.capture.reading.gpu_sharing import absent_neighbours_note, gpu_uses, separate_programs_note, sharing_notes
-from presim.trace.schema import GpuUse, Group, Manifest
+from presim.capture.reading.gpu_sharing import absent_neighbours_note, gpu_uses, sharing_notes
+from presim.trace.schema import GpuUse
 
 GIB = 1 << 30
 
@@ -34,18 +32,3 @@ def test_ranks_that_did_not_run_may_hold_as_much() -> None:
         "Rank 15 holds 12.0 GiB on GPU 0, which is another rank's. Of its node, ranks 8 to 14 did not run: if each "
         "holds as much there, this GPU needs 96.0 GiB of 80.0 GiB. --ranks names ranks that run together."
     ]
-
-
-def test_ranks_without_a_collective_are_copies_of_a_program() -> None:
-    """A lone process that uses several GPUs would otherwise count as often as the node has GPUs."""
-    copies = Manifest(world_size=4, rank=1, gpu="h100-sxm", gpus_per_node=4, script="train.py")
-    sentence = "The ranks call no collective of NCCL: the job is 4 copies of a program, and throughput counts them all."
-    assert separate_programs_note(copies) == [sentence]
-    uses = (GpuUse(1, 2 * GIB, 8 * GIB, 4), GpuUse(0, 2 * GIB, 8 * GIB, 4))
-    assert separate_programs_note(msgspec.structs.replace(copies, gpus=uses)) == [
-        f"{sentence} If one process should use all GPUs of the node, as DataParallel does, add --world-size 1."
-    ]
-    communicates = msgspec.structs.replace(copies, groups=(Group("world", (0, 1, 2, 3), 4),))
-    for other in (communicates, msgspec.structs.replace(copies, exit="raised")):
-        assert separate_programs_note(other) == []
-    assert separate_programs_note(msgspec.structs.replace(copies, world_size=1, rank=0)) == []
