@@ -50,6 +50,8 @@ def _record_meshes(mesh_type: Any, hook: Hook) -> None:
     @functools.wraps(construct)
     def construct_and_record(mesh: Any, *args: Any, **kwargs: Any) -> None:
         construct(mesh, *args, **kwargs)
+        if not dist.is_initialized():
+            return
         for dimension, name in enumerate(mesh.mesh_dim_names or ()):
             if _MODEL_PARALLEL.fullmatch(name) and 1 < mesh.size(dimension) == dist.get_world_size():
                 hook.record_mesh(name)
