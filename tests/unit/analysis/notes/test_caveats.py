@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from presim.analysis.notes.caveats import _separate_programs_note
-from presim.trace.schema import Group, GpuUse, Manifest
+from presim.trace.schema import GpuUse, Group, Manifest
 
 COPIES = Manifest(world_size=4, rank=0, gpu="", gpus_per_node=4, script="")
 SENTENCE = "The ranks call no collective of NCCL: the job is 4 copies of a program. Throughput counts "
