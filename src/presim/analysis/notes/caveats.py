@@ -9,11 +9,11 @@ from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.notes.step_notes import step_notes
 from presim.analysis.time.breakdown import Breakdown, Instant
 from presim.analysis.time.steps import Step, TraceSteps
-from presim.analysis.time.throughput import data_parallel_ranks
+from presim.analysis.time.throughput import are_separate_programs, data_parallel_ranks, processes_per_gpu
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.result import Flops, Memory
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import Kind, Manifest, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
@@ -131,11 +131,24 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
     return spent_ns >= _WORTH_A_NOTE * max(step.duration_ns, 1)
 
 
+def _separate_programs_note(manifest: Manifest, ranks: int) -> list[str]:
+    """A sentence if ranks never communicate: a program for one process was started once for each GPU."""
+    if not are_separate_programs(manifest):
+        return []
+    sharing = processes_per_gpu(manifest)
+    counted = "them all" if sharing == 1 else f"{ranks} of them, because {sharing} share a GPU"
+    return [
+        f"The ranks call no collective of NCCL: the job is {manifest.world_size} copies of a program. "
+        f"Throughput counts {counted}."
+    ]
+
+
 def reader_notes(trace: Trace, timeline: Timeline, steps: TraceSteps, flops: Flops, memory: Memory) -> list[str]:
     """Notes on the capture that explain unexpected figures."""
     notes = [*trace.manifest.notes, *step_notes(trace, timeline, steps)]
     notes += growth_note(step_peaks(trace))
     ranks = data_parallel_ranks(trace)
+    notes += _separate_programs_note(trace.manifest, ranks)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput assumes that {ranks} of {trace.manifest.world_size} ranks read different data.")
     counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)

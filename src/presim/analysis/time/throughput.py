@@ -11,10 +11,12 @@ import msgspec
 
 from presim.result import Throughput
 from presim.trace.schema import Group, Manifest, Trace
-from presim.trace.signatures import Collective, Signature
+from presim.trace.signatures import Attention, Collective, Signature
 
 # Megatron's model-parallel group is tensor and pipeline parallelism together; experts share no data.
 _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context|model[^a-z]parallel)([^a-z]|$)")
+_CONTEXT_PARALLEL = re.compile(r"(^|[^a-z])(cp|context)([^a-z]|$)")
+_OTHER_MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|tensor|pipeline|model[^a-z]parallel)([^a-z]|$)")
 _EXPERTS = re.compile(r"(^|[^a-z])(ep|etp|expert|moe)([^a-z]|$)")
 # Also flattened dimensions such as dp_shard_cp.
 _DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
@@ -28,8 +30,9 @@ def throughput(trace: Trace, step_time_s: float | None, step_index: int) -> Thro
     ranks = data_parallel_ranks(trace)
     per_s = ranks / step_time_s if step_time_s else None
     tokens, samples = _batch(trace, step_index)
+    shards = _sequence_shards(trace, tokens // samples) if tokens and samples else 1
     return Throughput(
-        tokens_per_s=tokens * per_s if tokens and per_s else None,
+        tokens_per_s=shards * tokens * per_s if tokens and per_s else None,
         samples_per_s=samples * per_s if samples and per_s else None,
         steps_per_s=1 / step_time_s if step_time_s else None,
         data_parallel_ranks=ranks,
@@ -90,11 +93,48 @@ def data_parallel_ranks(trace: Trace) -> int:
     manifest = trace.manifest
     if stated_ranks := manifest.batch.get("data_parallel_ranks"):
         return stated_ranks
+    if are_separate_programs(manifest):
+        return max(manifest.world_size // processes_per_gpu(manifest), 1)
     sharing = [group for group in manifest.groups if _shares_data(group, manifest.world_size)]
     shared = _ranks_in_any(sharing)
     if _are_neighbours(sharing) or (shared == 1 and _has_messages(trace.signatures)):
         return _reducing_ranks(trace)
     return max(manifest.world_size // shared, 1)
+
+
+def are_separate_programs(manifest: Manifest) -> bool:
+    """Whether the ranks of a captured job never communicated, though the script ended well."""
+    is_complete = manifest.origin == "captured" and manifest.exit in ("ok", "stopped")
+    return is_complete and manifest.world_size > 1 and not manifest.groups
+
+
+def processes_per_gpu(manifest: Manifest) -> int:
+    """Processes that share a GPU with this rank's, itself included.
+
+    If it uses several GPUs of its node, the ranks whose GPUs these are use them, too.
+    """
+    gpus = sum(use.own_bytes > 0 for use in manifest.gpus)
+    return max(gpus, 1, *(use.processes for use in manifest.gpus))
+
+
+def _sequence_shards(trace: Trace, input_length: int) -> int:
+    """Ranks of context parallelism, if each one's model is given a part of the sequence, as most programs do; else 1.
+
+    A model that is given whole sequences and splits them itself has queries shorter than its input.
+    """
+    if trace.manifest.batch.get("data_parallel_ranks"):
+        return 1
+    queries = [signature.q_len for signature in trace.signatures if isinstance(signature, Attention)]
+    if queries and max(queries) < input_length:
+        return 1
+    sizes = [group.size for group in trace.manifest.groups if _is_context_parallel(group)]
+    return max(sizes, default=1)
+
+
+def _is_context_parallel(group: Group) -> bool:
+    name = group.name.lower()
+    is_other = _DATA_PARALLEL.search(name) or _EXPERTS.search(name) or _OTHER_MODEL_PARALLEL.search(name)
+    return bool(_CONTEXT_PARALLEL.search(name)) and not is_other
 
 
 def _shares_data(group: Group, world_size: int) -> bool:

@@ -6,6 +6,7 @@ PyTorch's record of a call lacks unevenly spaced ranks, and the order in which g
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from typing import Any
 
@@ -13,7 +14,10 @@ import torch.distributed as dist
 
 from presim.capture.distributed.blocking_wait import install_if_requested
 from presim.capture.distributed.shared_tokens import SharedTokens
+from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
+
+_MODEL_PARALLEL = re.compile(r"(tp|cp|pp|sp|tensor|context|pipeline|sequence|model)(_?parallel)?", re.IGNORECASE)
 
 
 def install(hook: Hook, shared_tokens: SharedTokens) -> None:
@@ -36,6 +40,23 @@ def install(hook: Hook, shared_tokens: SharedTokens) -> None:
 
     module._new_process_group_helper = create_and_record
     _record_splits(hook)
+    when_imported("torch.distributed.device_mesh", lambda device_mesh: _record_meshes(device_mesh.DeviceMesh, hook))
+
+
+def _record_meshes(mesh_type: Any, hook: Hook) -> None:
+    """Dimensions of meshes that split a model over all ranks: PyTorch gives them its default group, without a name."""
+    construct = mesh_type.__init__
+
+    @functools.wraps(construct)
+    def construct_and_record(mesh: Any, *args: Any, **kwargs: Any) -> None:
+        construct(mesh, *args, **kwargs)
+        if not dist.is_initialized():
+            return
+        for dimension, name in enumerate(mesh.mesh_dim_names or ()):
+            if _MODEL_PARALLEL.fullmatch(name) and 1 < mesh.size(dimension) == dist.get_world_size():
+                hook.record_mesh(name)
+
+    mesh_type.__init__ = construct_and_record
 
 
 def _record_splits(hook: Hook) -> None:

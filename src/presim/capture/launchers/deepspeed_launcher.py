@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presim.capture.launchers.host_lists import read_deepspeed_hosts
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
 from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
-from presim.system.files import read_text
 
 GRAMMAR = Grammar(
     "deepspeed",
@@ -68,7 +68,7 @@ def read_deepspeed(words: Sequence[str]) -> Launch:
 
 
 def _shape(options: Options) -> Shape:
-    hosts = read_hostfile(options.text("hostfile"), "deepspeed") if options.has("hostfile") else {}
+    hosts = read_deepspeed_hosts(options.text("hostfile")) if options.has("hostfile") else {}
     hosts = _filter_hosts(hosts, options)
     if not hosts:
         return Shape(options.count("num-nodes"), options.count("num-gpus"))
@@ -110,20 +110,3 @@ def _filter_hosts(hosts: dict[str, int], options: Options) -> dict[str, int]:
     return {
         host: count for host, count in slots_by_host.items() if count or (options.has("include") and host not in hosts)
     }
-
-
-def read_hostfile(path: str, launcher: str) -> dict[str, int]:
-    """Read lines ``host slots=8``; a host without slots has 0, which means all of its GPUs.
-
-    Raises:
-        InputError: the file cannot be read, or is no text.
-    """
-    lines = read_text(path, f"give {launcher} a host file of UTF-8 text").splitlines()
-    hosts: dict[str, int] = {}
-    for words in (line.split("#")[0].split() for line in lines):
-        if words:
-            slots = next(
-                (word.partition("=")[2] for word in words[1:] if word.startswith(("slots=", "max_slots="))), ""
-            )
-            hosts[words[0]] = int(slots) if slots.isdecimal() else 0
-    return hosts

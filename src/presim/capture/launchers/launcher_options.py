@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from presim.errors import InputError
 
 _ALIKE = 0.85  # of an option and one that was probably meant
+_MOST_DIGITS = 9  # of a number of nodes or processes; Python refuses to read numbers of thousands of digits
 
 
 def check_slip(launcher: str, kind: str, word: str, option_names: Iterable[str]) -> None:
@@ -19,6 +20,11 @@ def check_slip(launcher: str, kind: str, word: str, option_names: Iterable[str])
     """
     if alike := difflib.get_close_matches(word, sorted(option_names), 1, _ALIKE):
         raise InputError(f"{launcher} has no {kind} {word}; did you mean {alike[0]}?")
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of up to nine decimal digits writes; None if it is anything else."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def names(text: str = "", **renamed: str) -> dict[str, str]:
@@ -80,15 +86,25 @@ class Options:
         text = self.text(name)
         if not text:
             return None
-        if not text.isdecimal() or int(text) < 1:
-            raise InputError(f"{self.launcher}: --{name} {text} must be a whole number of at least 1; correct it")
-        return int(text)
+        if not (count := whole_number(text)):
+            raise InputError(
+                f"{self.launcher}: --{name} {text[:80]} must be a whole number from 1 to 999,999,999; correct it"
+            )
+        return count
 
     def notes(self) -> tuple[str, ...]:
         """A note on unknown options."""
         if not self.unknown:
             return ()
         return (f"presim ignored unknown options of {self.launcher}: {', '.join(self.unknown)}.",)
+
+
+def cyclic_note(launcher: str, option: str) -> str:
+    """A note on an option that places consecutive ranks on different nodes."""
+    return (
+        f"{launcher}'s {option} places consecutive ranks on different nodes; presim places them on the same one, so "
+        "groups of neighbouring ranks communicate faster here."
+    )
 
 
 def parse(grammar: Grammar, words: Sequence[str]) -> Options:

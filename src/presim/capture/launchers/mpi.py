@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from presim.capture.launchers.deepspeed_launcher import read_hostfile
+from presim.capture.launchers.host_lists import read_host_option, read_mpi_hosts
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
-from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, cyclic_note, names, parse, whole_number
 from presim.errors import InputError
 
 GRAMMAR = Grammar(
@@ -85,7 +85,7 @@ def read_mpirun(words: Sequence[str]) -> tuple[Launch, list[str]]:
         default_shape=Shape(1, 1) if shape == Shape() else Shape(),
         variables=_variables(options),
         schemes=(hydra_variables if hydra else open_mpi_variables,),
-        notes=options.notes(),
+        notes=(*options.notes(), *_placement_notes(options)),
     )
     return launch, options.program
 
@@ -96,26 +96,59 @@ def _shape(options: Options) -> Shape:
     if options.has("pernode"):
         per_node = 1
     hosts = _hosts(options)
-    slots = set(hosts.values())
-    if hosts and per_node is None and len(slots) == 1:
-        per_node = slots.pop() or None
+    if hosts and per_node is None:
+        per_node = _slots_of_a_host(hosts, world, has_counts=options.has("hostfile") or ":" in options.text("host"))
     if hosts and per_node and world is None:
         return Shape(len(hosts), per_node)
     return Shape(None, per_node, world)
 
 
+def _placement_notes(options: Options) -> list[str]:
+    for name in ("map-by", "rank-by"):
+        if re.split("[:,]", options.text(name).lower())[0] == "node":
+            return [cyclic_note("mpirun", f"--{name} node")]
+    return [cyclic_note("mpirun", "--bynode")] if options.has("bynode") else []
+
+
+def _slots_of_a_host(hosts: Mapping[str, int], world: int | None, *, has_counts: bool) -> int | None:
+    """Ranks that fill a host; None: the list does not give slots.
+
+    Raises:
+        InputError: hosts differ, or have too few slots for all ranks.
+    """
+    counts = sorted(set(hosts.values()))
+    if len(counts) > 1:
+        raise InputError(
+            f"mpirun: hosts with {', '.join(map(str, counts[:8]))} slots in one job, but presim needs equal nodes; "
+            "give them the same number"
+        )
+    total = counts[0] * len(hosts)
+    if world is None or not total or world <= total:
+        return counts[0] or None
+    if not has_counts and world % len(hosts) == 0:
+        return world // len(hosts)
+    raise InputError(f"mpirun: {world} processes do not fit {len(hosts)} hosts with {total} slots; correct one of them")
+
+
 def _ppr(text: str) -> int | None:
-    """Ranks per node in ``ppr:8:node``."""
-    match = re.match(r"ppr:(\d+):node", text)
-    return int(match.group(1)) if match else None
+    """Ranks per node in ``ppr:8:node``.
+
+    Raises:
+        InputError: they are per socket or another part of a node, of which presim does not know the number.
+    """
+    match = re.match(r"ppr:(\d+):(\w+)", text, re.IGNORECASE)
+    if match and match.group(2).lower() != "node":
+        raise InputError(
+            f"mpirun: --map-by {text[:80]} does not say how many ranks a node has; give presim `--map-by ppr:N:node`"
+        )
+    return whole_number(match.group(1)) if match else None
 
 
 def _hosts(options: Options) -> dict[str, int]:
     """Hosts of ``-H host1:8,host2:8`` or a host file, with their slots."""
-    if options.has("hostfile"):
-        return read_hostfile(options.text("hostfile"), "mpirun")
-    hosts = [part.partition(":") for part in options.text("host").split(",") if part]
-    return {host: int(slots) if slots.isdecimal() else 0 for host, _, slots in hosts}
+    return (
+        read_mpi_hosts(options.text("hostfile")) if options.has("hostfile") else read_host_option(options.text("host"))
+    )
 
 
 def _variables(options: Options) -> dict[str, str]:

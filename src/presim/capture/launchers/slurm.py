@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
-from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, cyclic_note, names, parse, whole_number
 from presim.errors import InputError
 
 GRAMMAR = Grammar(
@@ -102,9 +102,15 @@ def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
         default_shape=Shape(1, 1) if shape == Shape() else Shape(),
         variables=_exported_variables(options.text("export")),
         schemes=(slurm_variables,),
-        notes=options.notes(),
+        notes=(*options.notes(), *_placement_notes(options)),
     )
     return launch, options.program
+
+
+def _placement_notes(options: Options) -> list[str]:
+    distribution = options.text("distribution", os.environ.get("SLURM_DISTRIBUTION", ""))
+    is_cyclic = distribution.lower().split(":")[0].split(",")[0] in ("cyclic", "arbitrary")
+    return [cyclic_note("srun", f"--distribution {distribution}")] if is_cyclic else []
 
 
 def _exported_variables(text: str) -> dict[str, str]:
@@ -133,7 +139,7 @@ def _gpus_per_node(options: Options) -> int | None:
     for name in ("gpus-per-node", "gres"):
         match = re.search(r"(\d+)$", options.text(name).split(",")[0])
         if match:
-            return int(match.group(1))
+            return whole_number(match.group(1))
     return None
 
 
@@ -143,4 +149,4 @@ def _max_nodes(text: str) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    return whole_number(text) or None

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker, torchrun_variables
-from presim.capture.launchers.launcher_options import Grammar, Options, names, parse
+from presim.capture.launchers.launcher_options import Grammar, Options, names, parse, whole_number
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
 
@@ -60,10 +60,10 @@ def _nodes(options: Options) -> int | None:
         return 1
     if not text:
         return None
-    max_nodes = text.split(":")[-1]
-    if not all(part.isdecimal() and int(part) > 0 for part in text.split(":")):
-        raise InputError(f"torchrun: --nnodes {text} must be a number or MIN:MAX; correct it")
-    return int(max_nodes)
+    bounds = [whole_number(part) for part in text.split(":")]
+    if not all(bounds) or len(bounds) > 2:
+        raise InputError(f"torchrun: --nnodes {text[:80]} must be a number or MIN:MAX; correct it")
+    return bounds[-1]
 
 
 def _per_node(options: Options) -> tuple[int | None, bool]:
@@ -71,9 +71,9 @@ def _per_node(options: Options) -> tuple[int | None, bool]:
     text = options.text("nproc-per-node", os.environ.get("PET_NPROC_PER_NODE", ""))
     if text in _ALL:
         return None, True
-    if text and (not text.isdecimal() or int(text) < 1):
-        raise InputError(f"torchrun: --nproc-per-node {text} must be a number of GPUs, gpu or auto; correct it")
-    return int(text) if text else None, False
+    if text and not whole_number(text):
+        raise InputError(f"torchrun: --nproc-per-node {text[:80]} must be a number of GPUs, gpu or auto; correct it")
+    return whole_number(text), False
 
 
 def _scheme(options: Options) -> Scheme:

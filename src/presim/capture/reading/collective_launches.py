@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +16,7 @@ from presim.capture.reading.log_tail import LogTail
 from presim.trace.collective import Collective, Routed, Splits
 from presim.trace.schema import Group, Kind
 
+_DEFAULT_GROUP = "default_pg"  # PyTorch's description of it
 _AS_SENDS = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
 
 
@@ -42,11 +44,26 @@ class Communication:
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
+        self._searched_descriptors = 0
+        self._mesh_dimension = ""
         self._first: dict[int, int] = {}  # negative work id -> work id of its first call
 
     def groups(self) -> tuple[Group, ...]:
-        """All groups found so far."""
-        return tuple(self._group_list)
+        """All groups found so far.
+
+        PyTorch's default group has the name of the mesh's dimension that splits the model over all ranks, if any does.
+        """
+        for descriptor in self.log.descriptors[self._searched_descriptors :]:
+            if descriptor.family == "mesh":
+                self._mesh_dimension = self._mesh_dimension or descriptor.fields["dimension"]
+        self._searched_descriptors = len(self.log.descriptors)
+        if not self._mesh_dimension:
+            return tuple(self._group_list)
+        name = f"mesh_{self._mesh_dimension}"
+        return tuple(
+            msgspec.structs.replace(group, name=name) if group.name == _DEFAULT_GROUP else group
+            for group in self._group_list
+        )
 
     def names(self) -> tuple[str, ...]:
         """The process's own key of each group; other ranks use the same key if PyTorch created the group."""

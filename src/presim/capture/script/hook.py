@@ -95,6 +95,10 @@ class Hook:
         """Record the global ranks of a process group, in its order."""
         self._group_ranks(name.encode(), (ctypes.c_int64 * len(ranks))(*ranks), len(ranks))
 
+    def record_mesh(self, dimension: str) -> None:
+        """Record the name of a mesh's dimension that has all ranks of the job."""
+        self._intern(f"mesh dimension={dimension}".encode())
+
     def operator_id(self, text: str) -> int:
         """The recorder's id of an operator, described in the format of `presim.capture.reading.launch_operators`."""
         return int(self._intern(text.encode()))

@@ -30,6 +30,8 @@ class Iteration:
     first_record: int
     starts_loop: bool = True  # the loop has just been entered
     end_record: int | None = None  # where the next iteration or other code begins; None: it goes on
+    last_mark_record: int = 0  # of its last mark
+    leaves_loop: bool = False  # its end is that of the loop: other code may have run before it was seen
     updates: int = 0
     update_end_record: int = 0  # behind the STEP record of the last update
     first_call_record: int | None = None  # of the first call of a model
@@ -93,7 +95,29 @@ class Loop:
 
     def step_ends(self) -> list[int]:
         """The record at which each step ends: behind its last update, else where the next iteration begins."""
-        return [group[-1].update_end_record or (group[-1].end_record or 0) for group in self.groups()]
+        usual_tail = self._usual_tail()
+        return [group[-1].update_end_record or _end_record(group[-1], usual_tail) for group in self.groups()]
+
+    def _usual_tail(self) -> int | None:
+        """Most records that followed the last mark of an iteration before the next iteration; None: none ended so."""
+        tails = (
+            iteration.end_record - iteration.last_mark_record
+            for iteration in self.iterations
+            if iteration.end_record is not None and not iteration.leaves_loop
+        )
+        return max(tails, default=None)
+
+
+def _end_record(iteration: Iteration, usual_tail: int | None) -> int:
+    """The record at which an iteration ends.
+
+    That the script has left the loop is seen at the next mark only, so the last iteration ends after as many records
+    behind its last mark as others do: a benchmark's loop does not contain what the script copies or imports after it.
+    """
+    end_record = iteration.end_record or 0
+    if not iteration.leaves_loop or usual_tail is None:
+        return end_record
+    return min(end_record, iteration.last_mark_record + usual_tail)
 
 
 class LoopTree:
@@ -118,10 +142,11 @@ class LoopTree:
 
     def _move(self, mark: Mark) -> Loop | None:
         nest, changed = mark.position.nest, mark.position.changed
-        for loop in self._open[changed + 1 :]:
-            loop.iterations[-1].end_record = mark.records
         stays = changed < len(nest) and not mark.position.is_entered and len(self._open) > changed + 1
         advanced = self._open[changed + 1] if stays else None
+        for loop in self._open[changed + 1 :]:
+            loop.iterations[-1].end_record = mark.records
+            loop.iterations[-1].leaves_loop = loop is not advanced
         del self._open[changed + 1 :]
         for level, key in enumerate(nest[changed:], changed):
             loop = self._open[-1].loops.setdefault(key, Loop(key, self._open[-1]))
@@ -135,6 +160,7 @@ class LoopTree:
         """The script has ended by itself after this many records."""
         for loop in self._open:
             loop.iterations[-1].end_record = records
+            loop.iterations[-1].leaves_loop = True
 
     def find(self, path: tuple[str, ...]) -> Loop | None:
         """The loop of a path, as `Loop.path` gives it."""
@@ -180,6 +206,7 @@ def _inner_calling_loop(loop: Loop) -> Loop | None:
 
 def _count(loop: Loop, iteration: Iteration, mark: Mark) -> None:
     """Count a mark in the iteration of a loop."""
+    iteration.last_mark_record = mark.records
     if mark.event in _CALLS and iteration.first_call_record is None:
         iteration.first_call_record = mark.records
         iteration.follows_change = mark.event is Event.MODEL and bool(mark.second)

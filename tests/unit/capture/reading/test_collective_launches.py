@@ -59,6 +59,16 @@ def test_a_group_without_a_description_is_named_by_its_number() -> None:
     assert signatures(build)[1] == (Group("group 7", tuple(range(128)), 128),)
 
 
+def test_the_default_group_has_the_name_of_a_mesh_that_splits_the_model_over_all_ranks() -> None:
+    """PyTorch gives a mesh of one dimension its default group, whose name does not say that ranks share data."""
+    build = LogBuilder()
+    op = named_group(build, "0", "0,1", 2, "default_pg")
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 100), op=op)
+    assert [group.name for group in signatures(build)[1]] == ["default_pg"]
+    build.text("mesh dimension=tp")
+    assert signatures(build)[1] == (Group("mesh_tp", (0, 1), 2),)
+
+
 def test_a_call_outside_pytorch_is_assigned_by_its_communicator() -> None:
     build = LogBuilder()
     build.notes.append("communicator serial=3 size=16 rank=2 parent=-1")

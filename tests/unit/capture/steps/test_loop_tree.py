@@ -101,3 +101,12 @@ def test_a_script_that_does_not_train_steps_through_its_own_loop(code: str, loop
 def test_iterations_without_an_update_belong_to_the_step_that_ends_with_one() -> None:
     tree = LoopTree(marks(f"for i in range(9):\n {MODEL}\n if i % 4 == 3: {UPDATE}"))
     assert [len(group) for group in tree.step_loop().groups()] == [4, 4]
+
+
+@pytest.mark.parametrize("follows", ["\nevent('model 0')", ""])
+def test_work_after_a_loop_belongs_to_none_of_its_iterations(follows: str) -> None:
+    """That the loop has ended is seen at the next mark only, 90 records after the last one of the loop."""
+    sizes = iter([10, 10, 10, 90, 10])
+    tree = LoopTree(marks(f"for _ in range(4): event('model 0'){follows}", lambda _: next(sizes)))
+    tree.close(120)
+    assert tree.calling_loop().step_ends() == [10, 20, 30, 40]
