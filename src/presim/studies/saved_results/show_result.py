@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 from rich.console import Console
 
 from presim.errors import InputError
@@ -52,6 +53,12 @@ def as_blocks(result: SavedResult) -> list[Block]:
     """The report as data."""
     partial: list[Block] = [ParagraphBlock(_partial(result))] if _is_unnamed(result) else []
     return [*partial, *blocks(result.shown("render"))]
+
+
+def as_json(result: SavedResult) -> bytes:
+    """The result in this version's schema, whatever version wrote it."""
+    document = result.content if isinstance(result.content, dict) else msgspec.to_builtins(result.content)
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
 def page(result: SavedResult) -> str:
