@@ -92,9 +92,7 @@ def test_the_page_and_the_view_have_the_words_of_the_report(samples: dict[str, S
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_report_writes_a_result_as_json_that_it_reads(
-    samples: dict[str, Sample], name: str, tmp_path: Path
-) -> None:
+def test_report_writes_a_result_as_json_that_it_reads(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
     """In this version's schema, whatever version wrote it."""
     path = tmp_path / samples[name].path.name
     saved_results.run(["report", str(samples[name].path), "--json", str(path)])

@@ -184,9 +184,7 @@ def _solve(
     return stop.is_partial
 
 
-def _finish(
-    results: ResultTable, report: Path | None, delivery: Report, tests: Collection[str], partial: bool
-) -> None:
+def _finish(results: ResultTable, report: Path | None, delivery: Report, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.studies.validation import printed
     from presim.studies.validation.error_summary import write_summary
@@ -247,9 +245,7 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None, delive
     return 0
 
 
-def _serving(
-    table: Path, out: Path, report: Path | None, delivery: Report, only: str | None, limit: int | None
-) -> int:
+def _serving(table: Path, out: Path, report: Path | None, delivery: Report, only: str | None, limit: int | None) -> int:
     import re
 
     from presim.cli.progress import progress

@@ -57,7 +57,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     names = [name for name, value in rows[0].items() if isinstance(value, str | int | float)]
     is_number = [not isinstance(rows[0][name], str) for name in names]
     return TableBlock(
-        [name.replace("_", " ") for name in names], is_number, [[_cell(row.get(name)) for name in names] for row in rows]
+        [name.replace("_", " ") for name in names],
+        is_number,
+        [[_cell(row.get(name)) for name in names] for row in rows],
     )
 
 

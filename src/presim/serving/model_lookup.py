@@ -100,9 +100,10 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
         return _read(path), path.resolve().parent.name or str(path)
     if (cached := hub_config(word) if word.count("/") == 1 else None) is not None:
         return _read(cached), word
+    nearest = nearest_names(word, {*names(), *named_models()})
     raise InputError(
-        f"unknown model {shortened(word)!r}{nearest_names(word, {*names(), *named_models()})} `presim models` lists the "
-        "names. For another model, give its config.json, or its id once `hf download ID config.json` has put that into "
+        f"unknown model {shortened(word)!r}{nearest} `presim models` lists the names. "
+        "For another model, give its config.json, or its id once `hf download ID config.json` has put that into "
         "Hugging Face's cache (presim downloads nothing)"
     )
 

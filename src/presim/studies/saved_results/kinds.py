@@ -258,7 +258,7 @@ KINDS = (
         1,
         "presim.studies.validation.printed:of_table",
         "path rows",
-        page="presim.studies.saved_results.validation_page:page",
+        page="presim.studies.validation.validation_page:page",
     ),
     ResultKind(
         "doctor",
