@@ -55,6 +55,11 @@ def names() -> list[str]:
     return sorted({str(table["id"]) for table in _table().values()})
 
 
+def all_names() -> list[str]:
+    """Models with a built-in description, and those whose config presim brings for training."""
+    return sorted({*names(), *named_models()})
+
+
 def checkpoint_of(word: str, algorithm: str) -> str | None:
     """The published checkpoint of a known model that ModelOpt quantised by an algorithm, such as NVFP4; None: none."""
     known_model = _table().get(_plain(word)) or {}
