@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -49,6 +50,6 @@ def _write_json(document: bytes, path: str) -> None:
     from presim.system.files import write_file
 
     if path == "-":
-        click.get_binary_stream("stdout").write(document)
+        sys.stdout.buffer.write(document)
     else:
         write_file(path, document)
