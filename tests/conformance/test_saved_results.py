@@ -91,6 +91,14 @@ def test_the_page_and_the_view_have_the_words_of_the_report(samples: dict[str, S
         assert not {word for word in said if word not in seen}
 
 
+@pytest.mark.parametrize("name", BY_NAME)
+def test_report_writes_a_result_as_json_that_it_reads(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
+    """In this version's schema, whatever version wrote it."""
+    path = tmp_path / samples[name].path.name
+    saved_results.run(["report", str(samples[name].path), "--json", str(path)])
+    assert saved_results.run(["report", str(path)]) == samples[name].printed
+
+
 def words(text: str) -> set[str]:
     """Its words and numbers, without the marks that draw bars."""
     plain = "\n".join(line for line in text.splitlines() if not re.fullmatch(r" *([a-z?.])\1{3,}[a-z?.]*", line))
@@ -106,7 +114,7 @@ def text_of(value: object) -> str:
 
 def without_name(content: dict[str, object], kind: ResultKind) -> object:
     """As the last presim wrote a result: structs with a version alone, the others without any name."""
-    if kind.name in ("serving", "prefill", "rl", "deployments", "serving-calibration"):
+    if kind.name in ("serving", "prefill", "rl", "deployments", "serving-calibration", "lines"):
         return content  # these had a schema
     names = ("schema",) if "schema" in content else ("kind",)
     nameless = {key: value for key, value in content.items() if key not in names}

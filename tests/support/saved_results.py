@@ -53,6 +53,7 @@ COMMANDS = {  # kind: words of the verb, how it is asked
     "models": ("models llama", WRITE),
     "validation": ("validate {cases} --kind collectives --out {out}", ""),
     "doctor": ("doctor", PRINT),
+    "lines": ("network explain --gpu h100-sxm --nodes 2", PRINT),
     "serving-calibration": (f"calibrate serving {_SERVE} --from {{bench}} --out {{out}}", ""),
 }
 

@@ -156,7 +156,7 @@ MAY_IMPORT = {
     },
     "studies.validation": {
         *(f"presim.{part}" for part in ("trace", "hardware", "capture", "cost", "engine", "analysis", "result")),
-        *(f"presim.{part}" for part in ("evaluation", "composition.models", "serving", "sources", "verbs")),
+        *(f"presim.{part}" for part in ("evaluation", "composition.models", "serving", "sources", "verbs", "report")),
     },
     "app.view": {
         *(f"presim.{part}" for part in ("trace", "cost", "engine", "analysis", "result", "evaluation", "report")),

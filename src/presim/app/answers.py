@@ -60,6 +60,13 @@ class QuestionLine(msgspec.Struct, frozen=True):
     summary: str
 
 
+class SavedJobLine(msgspec.Struct, frozen=True):
+    """A saved job of the folder."""
+
+    name: str
+    problem: str  # why it cannot be opened; empty: it can
+
+
 class Overview(msgspec.Struct, frozen=True):
     """The project: its questions, jobs of this session that are not done, saved jobs, and results, newest first."""
 
@@ -69,7 +76,7 @@ class Overview(msgspec.Struct, frozen=True):
     may_change: bool  # whether the token of the request may start and delete
     questions: list[QuestionLine]
     jobs: list[JobStatus]
-    saved_jobs: list[str]
+    saved_jobs: list[SavedJobLine]
     results: list[ProjectRow]
 
 

@@ -20,6 +20,7 @@ from presim.errors import InputError
 from presim.system.files import FormatError, decode_json, read_bytes, read_text, write_file
 
 MOST_LETTERS = 80  # of a name
+NAME_RULE = f"the app opens names of letters, digits, dots, - and _, at most {MOST_LETTERS}"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
 _STAMP = re.compile(r"# presim (\S+), (\d{4}-\d\d-\d\d \d\d:\d\d UTC)")
 _REMEDY = "delete it, and ask again"

@@ -19,7 +19,7 @@ from presim.app.forms import Form, form_of
 from presim.app.jobs import Jobs, ProjectJob
 from presim.app.key_figures import Summary
 from presim.app.panes import panes_of
-from presim.app.project import MOST_LETTERS, Project, is_model_config
+from presim.app.project import NAME_RULE, Project, is_model_config
 from presim.app.questions import QUESTIONS, SCRIPT_QUESTION, FormQuestion, question
 from presim.app.timelines import Timelines, has_timelines
 from presim.app.view.opened import Pane
@@ -66,7 +66,7 @@ class AppState:
             may_change,
             [QuestionLine(entry.name, entry.title, entry.summary) for entry in self._questions()],
             [self._job(job) for job in reversed(self.jobs.all()) if job.state != "done"],
-            self.timelines.names(),
+            self.timelines.lines(),
             [*rows, *map(_unnamed, self.project.odd_names())],
         )
 
@@ -264,7 +264,7 @@ class AppState:
 
 def _unnamed(name: str) -> ProjectRow:
     """The line of a file that no address can name."""
-    problem = f"rename {name}.json: the app opens names of letters, digits, dots, - and _, at most {MOST_LETTERS}"
+    problem = f"rename {name}.json: {NAME_RULE}"
     return ProjectRow(name, "", "", "", "", "", Summary("", "", "", []), problem)
 
 

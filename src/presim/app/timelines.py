@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import subprocess
 import threading
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
 from presim.app import words
+from presim.app.answers import SavedJobLine
 from presim.app.jobs import presim_command
-from presim.app.project import Project, ResultOrigin
+from presim.app.project import NAME_RULE, Project, ResultOrigin
 from presim.app.view.panes import Shown
 from presim.app.view.server import application, refusal
 from presim.app.what_if import last_sentence
@@ -22,7 +26,7 @@ from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import EvaluationOptions
 from presim.studies.saved_results.read_result import read
 from presim.system.files.scratch import temporary_folder
-from presim.trace.job_store import JOB_FILE
+from presim.trace.job_store import JOB_FILE, incompleteness
 from presim.verbs.simulate import evaluate_saved
 
 PREFIX = "/view"
@@ -47,8 +51,20 @@ class Timelines:
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        """Saved jobs of the folder."""
-        return sorted(path.parent.name for path in self._project.folder.glob(f"*/{JOB_FILE}"))
+        """Saved jobs of the folder that can be opened."""
+        return [line.name for line in self.lines() if not line.problem]
+
+    def lines(self) -> list[SavedJobLine]:
+        """Saved jobs of the folder, each with the reason if it cannot be opened."""
+        folders = sorted(path.parent for path in self._project.folder.glob(f"*/{JOB_FILE}"))
+        return [SavedJobLine(folder.name, self._problem(folder)) for folder in folders]
+
+    def _problem(self, folder: Path) -> str:
+        try:
+            self._project.checked_name(folder.name)
+        except InputError:
+            return f"rename the folder {folder.name}: {NAME_RULE}"
+        return incompleteness(folder)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI: answer as the application of the job that the path names."""
@@ -56,7 +72,9 @@ class Timelines:
         try:
             viewer = await run_in_threadpool(self._viewer, name)
         except InputError as error:
-            await refusal(str(error), 400)(scope, receive, send)
+            is_page = "text/html" in Headers(scope=scope).get("accept", "")  # opened in a tab of its own
+            answer = HTMLResponse(_refused_page(str(error)), 400) if is_page else refusal(str(error), 400)
+            await answer(scope, receive, send)
             return
         await viewer({**scope, "root_path": f"{PREFIX}/{name}"}, receive, send)
 
@@ -89,6 +107,15 @@ class Timelines:
                     self._open.pop(next(iter(self._open)))
                 self._open[name] = _OpenJob(written_ns, shown, application([shown]))
             return self._open[name]
+
+
+def _refused_page(sentence: str) -> str:
+    text = html.escape(sentence)
+    style = ":root { color-scheme: light dark } body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem }"
+    return (
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>presim: no timelines</title>"
+        f"<style>{style}</style><h1>No timelines</h1><p role='alert'>{text}</p></html>"
+    )
 
 
 def has_timelines(origin: ResultOrigin) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from presim.cli.numbers import number
+from presim.cli.report_options import Report, report_options
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 from presim.units import quantities
@@ -43,7 +45,7 @@ _WHOLE = "nothing is written, because a cluster file holds the fit of all measur
     show_default=True,
     help="Use at most N rows of each kind in each table, always the same ones; 0: all.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
+@report_options
 def command(
     data: tuple[Path, ...],
     nccl_tests: bool,
@@ -54,7 +56,7 @@ def command(
     node: str,
     fabric: str,
     rows: int,
-    quiet: bool,
+    **options: Any,
 ) -> None:
     """Fit prices to the measurements in DATA.
 
@@ -80,42 +82,55 @@ def command(
         raise click.UsageError("--operators describes a device, the other options a cluster: call fit once for each")
     if operators and not gpu:
         raise click.UsageError("--operators needs the accelerator: --gpu, an id of the catalogue or your own TOML file")
+    from presim.report import line_report
+
+    report = Report.pop_from(options)
     if operators:
-        lines = _fit_device(data, gpu, out)
+        lines, figures = _fit_device(data, gpu, out)
     elif update:
-        lines = _update_cluster(data, update, out)
+        lines, figures = _update_cluster(data, update, out)
+    elif nccl_tests:
+        lines, figures = _fit_cluster(data, out, gpu, fabric, node)
     else:
-        lines = _fit_cluster(data, out, gpu, fabric, node) if nccl_tests else _fit_operators(data, out, rows, quiet)
-    if not quiet:
-        for line in lines:
-            click.echo(line)
+        lines, figures = _fit_operators(data, out, rows, report.quiet)
+    content = line_report.line_report("fit", lines, {"path": out, **figures})
+    report.deliver("lines", content, line_report.encode(content))
 
 
-def _fit_cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
-    from presim.cost.collective_logs.cluster_file import describe_fit, write_cluster
+_Fit = tuple[list[str], dict[str, Any]]  # lines, and the figures behind them
+
+
+def _fit_cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> _Fit:
+    from presim.cost.collective_logs.cluster_file import describe_fit, fit_figures, write_cluster
 
     with noted(_WHOLE):
         written = write_cluster(data, out, gpu, fabric, node)
-    return list(describe_fit(written))
+    return describe_fit(written), fit_figures(written)
 
 
-def _fit_device(data: tuple[Path, ...], gpu: str, out: Path) -> list[str]:
+def _fit_device(data: tuple[Path, ...], gpu: str, out: Path) -> _Fit:
+    import dataclasses
+
     from presim.cost.fitting.accelerator_fit import describe_fit, write_device
 
-    return describe_fit(write_device(data, gpu, out), out)
+    fitted = write_device(data, gpu, out)
+    return describe_fit(fitted, out), dataclasses.asdict(fitted)
 
 
-def _update_cluster(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
-    from presim.cost.collective_logs.cluster_file import update_cluster
+def _update_cluster(data: tuple[Path, ...], file: Path, out: Path) -> _Fit:
+    import dataclasses
+
+    from presim.cost.collective_logs.cluster_file import describe_update, update_cluster
 
     with noted(_WHOLE):
-        return update_cluster(data, file, out)
+        update = update_cluster(data, file, out)
+    return describe_update(update), dataclasses.asdict(update)
 
 
-def _fit_operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
+def _fit_operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> _Fit:
     from presim.cli.progress import progress
-    from presim.cost.fitting.fit_prices import describe_fit, fit
+    from presim.cost.fitting.fit_prices import describe_fit, fit, fit_figures
 
     with progress(quiet) as say, noted("nothing is written, because no class of work was fitted"):
         outcome = fit(data, out, rows, say, keeps_finished=True)
-    return describe_fit(outcome)
+    return describe_fit(outcome), fit_figures(outcome)

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from presim.cli.numbers import number
-from presim.cli.output_files import quiet_option
 from presim.cli.report_options import Report, report_options
 from presim.cli.verb import VerbGroup
 from presim.units import quantities
@@ -28,8 +27,8 @@ command = graph
 @click.argument("model")
 @click.option("--out", metavar="FILE", required=True, help="Where to write the graph; JSON if it ends in .json.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float16", "float32")), default="bfloat16", show_default=True)
-@quiet_option
-def take_(model: str, out: str, dtype: str, quiet: bool) -> None:
+@report_options
+def take_(model: str, out: str, dtype: str, **options: Any) -> None:
     """Trace one training step of MODEL, forward and backward, without weights, memory or a GPU.
 
     MODEL is a folder with Hugging Face's config.json, such a file, a model id in the local cache, or
@@ -38,17 +37,25 @@ def take_(model: str, out: str, dtype: str, quiet: bool) -> None:
     """
     from presim.composition.graph import graph_files
     from presim.composition.graph.take import open_graph
+    from presim.report import line_report
     from presim.system.files import check_writable
 
+    report = Report.pop_from(options)
     check_writable(out)
     model_graph = open_graph(model, dtype)
     graph_files.save(model_graph, out)
-    blocks = ", ".join(
-        f"{segment.count} x {segment.name}" for segment in model_graph.segments if segment.name and not segment.backward
-    )
-    if not quiet:
-        parameters = f"{model_graph.parameter_count():,} parameters"
-        click.echo(f"{out}: {model_graph.root}, {parameters}; {blocks or 'no repeated blocks'}")
+    repeated = [segment for segment in model_graph.segments if segment.name and not segment.backward]
+    blocks = ", ".join(f"{segment.count} x {segment.name}" for segment in repeated)
+    parameters = model_graph.parameter_count()
+    line = f"{out}: {model_graph.root}, {parameters:,} parameters; {blocks or 'no repeated blocks'}"
+    figures = {
+        "file": out,
+        "class": model_graph.root,
+        "parameters": parameters,
+        "blocks": [{"name": segment.name, "count": segment.count} for segment in repeated],
+    }
+    content = line_report.line_report("graph take", [line], figures)
+    report.deliver("lines", content, line_report.encode(content))
 
 
 @graph.command("show")

@@ -358,3 +358,4 @@ class ValidateKeywords(TypedDict, total=False):
     oracle: File | Sequence[File] | None
     job: File | None
     gpu: Word | None
+    html: File | None

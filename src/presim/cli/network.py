@@ -11,6 +11,7 @@ from presim.cli.report_options import Report, report_options
 from presim.cli.verb import VerbGroup
 
 if TYPE_CHECKING:
+    from presim.hardware import Cluster
     from presim.hardware.network.topology import Topology
 
 
@@ -115,13 +116,14 @@ def show_(file: str, plot: str | None, export: tuple[str, str] | None, **query: 
 )
 @click.option("--nccl-version", metavar="X.Y", help="NCCL's version. Default: that of the cluster's file, else 2.27.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A variable of NCCL. Repeatable.")
+@report_options
 def explain_(
     kinds: tuple[str, ...],
     ranks: str | None,
     size: str | None,
     nccl_version: str | None,
     settings: tuple[str, ...],
-    **cluster_names: Any,
+    **names: Any,
 ) -> None:
     """Print which algorithm, protocol and channels NCCL chooses by size, with presim's prices.
 
@@ -129,12 +131,13 @@ def explain_(
     """
     import msgspec
 
-    from presim.cost.collectives import explained
     from presim.cost.collectives.nccl_rules import rules
     from presim.hardware import choose_cluster
     from presim.hardware.network.open import bytes_of, ranks_of
+    from presim.report import line_report
 
-    cluster = choose_cluster(**cluster_names)
+    report = Report.pop_from(names)
+    cluster = choose_cluster(**names)
     if nccl_version:
         rules(nccl_version)
         collectives = {**cluster.collectives, "nccl_version": nccl_version}
@@ -142,16 +145,35 @@ def explain_(
     environment = _variables(settings)
     group = ranks_of(ranks) if ranks else tuple(range(cluster.world_size))
     _check_group(group, cluster.world_size)
+    size_bytes = bytes_of(size) if size else 0
+    lines, figures = _choices(kinds, size_bytes, size or "", group, cluster, environment)
+    content = line_report.line_report("network explain", lines, {"gpus": len(group), **figures})
+    report.deliver("lines", content, line_report.encode(content))
+
+
+def _choices(
+    kinds: tuple[str, ...],
+    size_bytes: int,
+    size: str,
+    group: tuple[int, ...],
+    cluster: Cluster,
+    environment: dict[str, str],
+) -> tuple[list[str], dict[str, Any]]:
+    """The lines and figures of each kind of collective; ``size_bytes``: 0: of all sizes."""
+    from presim.cost.collectives import explained
+
     lines: list[str] = []
+    figures: dict[str, Any] = {}
     for kind in kinds or explained.KINDS[:3]:
-        if size:
-            lines.append(f"{kind} of {size} between {len(group)} GPUs")
-            lines += explained.size_lines(kind, bytes_of(size), group, cluster, environment)
+        if size_bytes:
+            estimates = explained.size_estimates(kind, size_bytes, group, cluster, environment)
+            lines += [f"{kind} of {size} between {len(group)} GPUs", *explained.size_lines(estimates)]
+            figures[kind] = estimates
         else:
-            lines += explained.table_lines(kind, explained.size_ranges(kind, group, cluster, environment))
-    click.echo("\n".join(lines))
-    if variables := list(explained.variable_lines({**cluster.nccl, **environment})):
-        click.echo("\n".join(["variables", *variables]))
+            figures[kind] = explained.size_ranges(kind, group, cluster, environment)
+            lines += explained.table_lines(kind, figures[kind])
+    variables = list(explained.variable_lines({**cluster.nccl, **environment}))
+    return [*lines, *(["variables", *variables] if variables else [])], figures
 
 
 def _check_group(group: tuple[int, ...], world_size: int) -> None:

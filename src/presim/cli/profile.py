@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from presim.cli.numbers import number
+from presim.cli.report_options import Report, report_options
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 from presim.units import quantities
@@ -33,8 +35,8 @@ from presim.units import quantities
     metavar="DATA",
     help="Import a profiler's trace or a public dataset instead of measuring. Repeatable.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
-def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], quiet: bool) -> None:
+@report_options
+def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], **options: Any) -> None:
     """Measure operators on this machine's GPU and store their times in a table for --prices.
 
     Without --trace a standard sweep is measured, in minutes: products (also FP8 and grouped), attention, elementwise
@@ -44,13 +46,17 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
     With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from datasets
     that `presim fit` reads, and are added to the tables in DIR. DATA may be `aiconfigurator`, the package from PyPI.
     """
-    lines = _import_prices(imports, out) if imports else _measure(out, trace, seconds, quiet)
-    if not quiet:
-        for line in lines:
-            click.echo(line)
+    from presim.report import line_report
+
+    report = Report.pop_from(options)
+    lines, figures = _import_prices(imports, out) if imports else _measure(out, trace, seconds, report.quiet)
+    content = line_report.line_report("profile", lines, figures)
+    report.deliver("lines", content, line_report.encode(content))
 
 
-def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
+def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> tuple[list[str], dict[str, Any]]:
+    import dataclasses
+
     from presim.cli.progress import progress
     from presim.cost.profile.run_profile import describe_outcome, local_gpu, profile
     from presim.cost.profile.sweep import standard_sweep
@@ -64,11 +70,14 @@ def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list
     with progress(quiet) as say, noted("nothing is written, because nothing was measured"):
         outcome = profile(signatures, out, seconds, local_gpu(), say)
     rejected = [f"  not measured, {count}: {reason}" for reason, count in outcome.rejected.items()]
-    return [describe_outcome(outcome), *rejected]
+    return [describe_outcome(outcome), *rejected], dataclasses.asdict(outcome)
 
 
-def _import_prices(imports: tuple[Path, ...], out: Path) -> list[str]:
-    from presim.cost.measured.importers.find import import_tables
+def _import_prices(imports: tuple[Path, ...], out: Path) -> tuple[list[str], dict[str, Any]]:
+    import dataclasses
+
+    from presim.cost.measured.importers.find import describe_import, import_tables
 
     with noted("nothing is written, because no DATA was read to its end"):
-        return import_tables(imports, out, keeps_finished=True)
+        outcome = import_tables(imports, out, keeps_finished=True)
+    return describe_import(outcome), dataclasses.asdict(outcome)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from presim.cli.numbers import number
+from presim.cli.report_options import Report, report_options
 from presim.cli.verb import Verb
 from presim.system.interrupts import caught
 from presim.units import quantities
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from presim.studies.validation.cases import Case
     from presim.studies.validation.results import ResultTable
     from presim.studies.validation.runs import Providers
+
+Row = Mapping[str, str]
 
 
 @click.command("validate", cls=Verb)
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
     "--job", metavar="DIR", type=click.Path(path_type=Path), help="With --oracle: a saved capture of that run."
 )
 @click.option("--gpu", metavar="ID", help="With --oracle: the GPU that it ran on, where the profile does not say.")
+@report_options
 def command(
     table: Path | None,
     out: Path | None,
@@ -92,6 +96,7 @@ def command(
     oracle: tuple[Path, ...],
     job: Path | None,
     gpu: str | None,
+    **options: Any,
 ) -> int:
     """Compare predictions with measured runs.
 
@@ -101,15 +106,16 @@ def command(
     interrupted run continues where it stopped. With --oracle, measured times of a recording replace predicted ones in
     turn, which splits the error.
     """
+    delivery = Report.pop_from(options)
     _check_subject(table, oracle, job, gpu)
     if table is None:
-        return _oracle(oracle, job, gpu, report)
+        return _oracle(oracle, job, gpu, report, delivery)
     out = out or Path(f"{table.stem}.predicted.csv")
     _check_writable(table, out, report, captures)
     if kind == "serving":
-        return _serving(table, out, report, only, limit, repeats_done)
+        return _serving(table, out, report, delivery, only, limit, repeats_done)
     if kind != "runs":
-        return _single_times(kind, table, out, report)
+        return _single_times(kind, table, out, report, delivery)
     from presim.engine.simulation_options import Options
     from presim.studies.validation.cases import read_cases, select
     from presim.studies.validation.providers import open_providers
@@ -121,8 +127,8 @@ def command(
     results = ResultTable(out, cases)
     pending_cases = [case for case in select(cases, only, limit) if repeats_done or not results.is_done(case)]
     with open_providers(Settings(recipes, captures)) as providers:
-        partial = _solve(pending_cases, providers, jobs, Options(contention=not no_contention), results)
-        _finish(results, report, providers.sources_of_tests, partial)
+        partial = _solve(pending_cases, providers, jobs, Options(contention=not no_contention), results, delivery.quiet)
+        _finish(results, report, delivery, providers.sources_of_tests, partial)
     return 0
 
 
@@ -135,17 +141,22 @@ def _check_subject(table: Path | None, oracle: tuple[Path, ...], job: Path | Non
         raise InputError("--job and --gpu describe a recording: name it with --oracle FILE in place of CASES.csv")
 
 
-def _oracle(files: tuple[Path, ...], job: Path | None, gpu: str | None, report: Path | None) -> int:
+def _oracle(files: tuple[Path, ...], job: Path | None, gpu: str | None, report: Path | None, delivery: Report) -> int:
+    import dataclasses
+
+    from presim.report import line_report
     from presim.sources.source import SourceRequest
     from presim.studies.validation.oracle import render, split_error
     from presim.system.files import check_writable, write_file
 
     if report is not None:
         check_writable(report)
-    text = render(split_error(files, SourceRequest(gpu=gpu), job))
+    split = split_error(files, SourceRequest(gpu=gpu), job)
+    text = render(split)
     if report is not None:
         write_file(report, f"{text}\n".encode())
-    click.echo(text)
+    content = line_report.line_report("validate", text.splitlines(), dataclasses.asdict(split))
+    delivery.deliver("lines", content, line_report.encode(content))
     return 0
 
 
@@ -158,12 +169,14 @@ def _check_recipes(folder: Path | None) -> None:
         )
 
 
-def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
+def _solve(
+    cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable, quiet: bool
+) -> bool:
     """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
     from presim.studies.validation.case_workers import solve_all
 
-    with caught() as stop, progress() as say:
+    with caught() as stop, progress(quiet) as say:
         for number, (case, prediction) in enumerate(solve_all(cases, providers, jobs, options), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(cases)}: {case.id}")
@@ -171,7 +184,7 @@ def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options,
     return stop.is_partial
 
 
-def _finish(results: ResultTable, report: Path | None, tests: Collection[str], partial: bool) -> None:
+def _finish(results: ResultTable, report: Path | None, delivery: Report, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.studies.validation import printed
     from presim.studies.validation.error_summary import write_summary
@@ -179,7 +192,19 @@ def _finish(results: ResultTable, report: Path | None, tests: Collection[str], p
     rows = results.rows()
     if report and not partial:
         write_summary(rows, report, tests)
-    click.echo(printed.of_runs(results.path, rows, _note(partial)))
+    _deliver(delivery, results.path, rows, printed.of_runs(results.path, rows, _note(partial)), partial)
+
+
+def _deliver(delivery: Report, path: Path, rows: Sequence[Row], text: str, partial: bool) -> None:
+    """Write the table as JSON and as a page, and print the lines about it."""
+    import dataclasses
+    import json
+
+    content = {"path": str(path), "rows": [dict(row) for row in rows], "schema": "presim-validation/1"}
+    content |= {"partial": _note(partial).removeprefix("; ")} if partial else {}
+    dataclasses.replace(delivery, quiet=True).deliver("validation", content, json.dumps(content, indent=1))
+    if not delivery.quiet and delivery.json_file != "-":
+        click.echo(text)
 
 
 def _note(partial: bool) -> str:
@@ -202,7 +227,7 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
         job_store.check_writable(captures)
 
 
-def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
+def _single_times(kind: str, table: Path, out: Path, report: Path | None, delivery: Report) -> int:
     from presim.studies.validation import printed
     from presim.studies.validation.published_collectives import COLLECTIVES
     from presim.studies.validation.published_operators import OPERATORS
@@ -216,12 +241,12 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     times.write(rows, out)
     if report and not stop.is_partial:
         write_file(report, times.report(rows).encode())
-    click.echo(printed.of_times(out, rows, _note(stop.is_partial)))
+    _deliver(delivery, out, rows, printed.of_times(out, rows, _note(stop.is_partial)), stop.is_partial)
     return 0
 
 
 def _serving(
-    table: Path, out: Path, report: Path | None, only: str | None, limit: int | None, repeats_done: bool
+    table: Path, out: Path, report: Path | None, delivery: Report, only: str | None, limit: int | None, repeats: bool
 ) -> int:
     import re
 
@@ -234,8 +259,8 @@ def _serving(
     if only:
         names = ("id", "framework", "model", "gpu", "mode")
         rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
-    pending_rows = [row for row in rows[:limit] if repeats_done or not results.is_done(row)]
-    with caught() as stop, progress() as say:
+    pending_rows = [row for row in rows[:limit] if repeats or not results.is_done(row)]
+    with caught() as stop, progress(delivery.quiet) as say:
         for number, row in enumerate(serving.predictions(pending_rows), start=1):
             results.add(row)
             say(f"{number} of {len(pending_rows)}: {row.get('id', '')}")
@@ -243,5 +268,5 @@ def _serving(
     rows = results.rows()
     if report and not stop.is_partial:
         write_file(report, serving_errors.report(rows).encode())
-    click.echo(printed.of_serving(out, rows, _note(stop.is_partial)))
+    _deliver(delivery, out, rows, printed.of_serving(out, rows, _note(stop.is_partial)), stop.is_partial)
     return 0

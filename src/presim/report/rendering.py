@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 from pathlib import Path
 from typing import Any
@@ -34,5 +35,6 @@ def template(path: Path, **filters: Any) -> Template:
         "palette": palette.stylesheet(),
         "presim_version": importlib.metadata.version("presim"),
         "command_line": command_line.current(),
+        "day": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",  # in UTC; without the time, pages of a day are alike
     }
     return environment.get_template(path.name)

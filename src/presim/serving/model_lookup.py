@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from presim.composition.graph.take import config_file, hub_config, named_models
+from presim.composition.graph.take import config_file, hub_config, named_models, nearest_names
 from presim.composition.models import checkpoint
 from presim.composition.models.decoder_layers import Experts as Experts
 from presim.composition.models.decoder_layers import Indexer as Indexer
@@ -54,6 +53,11 @@ def _plain(name: str) -> str:
 def names() -> list[str]:
     """Models with a built-in description."""
     return sorted({str(table["id"]) for table in _table().values()})
+
+
+def all_names() -> list[str]:
+    """Models with a built-in description, and those whose config presim brings for training."""
+    return sorted({*names(), *named_models()})
 
 
 def checkpoint_of(word: str, algorithm: str) -> str | None:
@@ -101,12 +105,11 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
         return _read(path), path.resolve().parent.name or str(path)
     if (cached := hub_config(word) if word.count("/") == 1 else None) is not None:
         return _read(cached), word
-    suggestions = difflib.get_close_matches(_plain(word), names(), 3)
+    nearest = nearest_names(word, {*names(), *named_models()})
     raise InputError(
-        f"unknown model {shortened(word)!r}"
-        + (f"; did you mean {' or '.join(suggestions)}?" if suggestions else ".")
-        + f" Known models: {', '.join(names())}; for another model, give its config.json, or its id once `hf download "
-        "ID config.json` has put that into Hugging Face's cache (presim downloads nothing)"
+        f"unknown model {shortened(word)!r}{nearest} `presim models` lists the names. "
+        "For another model, give its config.json, or its id once `hf download ID config.json` has put that into "
+        "Hugging Face's cache (presim downloads nothing)"
     )
 
 

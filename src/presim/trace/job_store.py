@@ -145,6 +145,17 @@ def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = N
     )
 
 
+def incompleteness(directory: str | os.PathLike[str]) -> str:
+    """Why a job cannot be read, as far as its first file and the sizes of the others show; empty: it can."""
+    folder = Path(directory)
+    try:
+        for file in _read_job(folder).files:
+            _check_size(folder / file.name, file)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
     ranks = [trace.manifest.rank for trace in traces]
     if not ranks or len(set(ranks)) != len(ranks):
@@ -225,17 +236,22 @@ def _digest_of_job(data: bytes) -> str:
 
 def _read_rank(folder: Path, file: _File) -> Trace:
     path = folder / file.name
+    _check_size(path, file)
+    data = _read(path)
+    if digest(data) != file.digest:
+        raise InputError(f"{path} is damaged (its digest does not fit its content); copy or capture the trace again")
+    return rank_file.parse(data, path)
+
+
+def _check_size(path: Path, file: _File) -> None:
     if not names_file(path):
         raise InputError(
             f"{shortened(path)} is missing, though {JOB_FILE} names it; copy the whole directory or capture the trace "
             "again"
         )
-    data = _read(path)
-    if len(data) < file.bytes:
-        raise InputError(f"{path} is cut short ({len(data)} of {file.bytes} bytes); copy or capture the trace again")
-    if digest(data) != file.digest:
-        raise InputError(f"{path} is damaged (its digest does not fit its content); copy or capture the trace again")
-    return rank_file.parse(data, path)
+    size_bytes = path.stat().st_size
+    if size_bytes < file.bytes:
+        raise InputError(f"{path} is cut short ({size_bytes} of {file.bytes} bytes); copy or capture the trace again")
 
 
 def _read(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from presim.system.files.field_docs import doc
 from presim.units import count
 
 _LEAST = {"weights": 9, "layers": 14, "for": 8}  # columns of the terminal
+_WIDE = 120  # columns from which the layers have a column of their own
 _TRAINING, _SERVING = ("compose", "search", "graph"), ("serve", "deploy", "prefill")
 
 
@@ -74,20 +76,36 @@ def render(content: ModelList) -> RenderableType:
         justify: Literal["left", "right"] = "right" if is_number else "left"
         table.add_column(column, justify=justify, no_wrap=is_kept, min_width=_LEAST.get(column))
     for entry in content.models:
-        table.add_row(
-            entry.name,
-            count(entry.parameters) if entry.parameters else "",
-            f"{entry.context_tokens:,}" if entry.context_tokens else "",
-            entry.checkpoint.partition(" (")[0],
-            entry.layers,
-            ", ".join(verbs[0] for verbs in (_TRAINING, _SERVING) if verbs[0] in entry.verbs),
-        )
+        *figures, verbs = _figures(entry)
+        table.add_row(*figures, entry.layers, verbs)
     return table
 
 
 def write(content: ModelList) -> None:
-    """Print the table."""
-    Console(highlight=False, markup=False, emoji=False).print(render(content))
+    """Print the table; on a narrow terminal, the layers of a model in the line below it."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.width >= _WIDE:
+        console.print(render(content))
+        return
+    rows = [("name", "parameters", "context", "weights", "for"), *map(_figures, content.models)]
+    name, _, context, weights, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    layers_by_row = ["", *(entry.layers for entry in content.models)]
+    for row, layers in zip(rows, layers_by_row, strict=True):
+        line = f"{row[0]:<{name}}  {row[1]:>10}  {row[2]:>{context}}  {row[3]:<{weights}}  {row[4]}"
+        console.print(line.rstrip(), soft_wrap=True, style="bold" if row is rows[0] else "")
+        for part in textwrap.wrap(layers, console.width - 2):
+            console.print(f"  {part}", soft_wrap=True, style="dim")
+
+
+def _figures(entry: ModelEntry) -> tuple[str, str, str, str, str]:
+    """Name, parameters, longest sequence, type of weights and verbs, as words."""
+    return (
+        entry.name,
+        count(entry.parameters) if entry.parameters else "",
+        f"{entry.context_tokens:,}" if entry.context_tokens else "",
+        entry.checkpoint.partition(" (")[0],
+        ", ".join(verbs[0] for verbs in (_TRAINING, _SERVING) if verbs[0] in entry.verbs),
+    )
 
 
 def encode(content: ModelList) -> bytes:

@@ -21,6 +21,8 @@ from presim.cli import main
 from presim.cli.declared import declarations, errors_of
 from presim.hardware import catalogue
 from presim.report import json
+from presim.trace import job_store
+from support import workloads
 
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "nodes": "2", "gpus_per_node": "8", "sequence": "2048"}
 
@@ -261,7 +263,23 @@ def test_a_slip_in_a_python_question_is_answered_with_the_nearest_name() -> None
     with pytest.raises(presim.errors.InputError, match=r"^leave out json: presim\.ask returns what"):
         presim.ask("rl", "qwen3-8b", json="x.json")
     with pytest.raises(presim.errors.InputError, match="writes no result"):
-        presim.ask("profile")
+        presim.ask("view")
+
+
+def test_a_job_that_is_half_written_says_so(client: TestClient, state: AppState) -> None:
+    """In the list, where it is not offered to be simulated, and on the page of its timelines, as a sentence."""
+    folders = {name: state.project.folder / name for name in ("whole", "cut", "b<b>")}
+    for folder in folders.values():
+        job_store.save([workloads.llama_8b(steps=1, layers=1)], folder)
+    next(folders["cut"].glob("*.parquet")).write_bytes(b"PAR1")
+    problems = {line["name"]: line["problem"] for line in client.get("/api/project").json()["saved_jobs"]}
+    assert problems["whole"] == ""
+    assert "is cut short (4 of " in problems["cut"]
+    assert problems["b<b>"].startswith("rename the folder b<b>: ")
+    assert client.get("/api/questions/simulate").json()["suggestions"]["directory"] == ["whole"]
+    answer = client.get("/view/cut/", headers={"accept": "text/html"})
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    assert "is cut short" in answer.text
 
 
 @pytest.mark.torch_cuda
@@ -269,7 +287,7 @@ def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: A
     """Its page, and what the page asks for with the cookie alone; nobody sees them without."""
     name = client.post("/api/questions/compose/start", json={**VALUES, "save": "job"}).json()["name"]
     assert finished(client, name)["state"] == "done"
-    assert "job" in client.get("/api/project").json()["saved_jobs"]
+    assert {"name": "job", "problem": ""} in client.get("/api/project").json()["saved_jobs"]
     stranger = TestClient(client.app, base_url="http://localhost:8123")
     assert stranger.get("/view/job/").status_code == 403
     assert stranger.get("/view/job/?token=secret").status_code == 200

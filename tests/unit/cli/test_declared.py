@@ -80,7 +80,7 @@ def test_a_missing_argument_and_option_are_errors() -> None:
         ("--price-per-gpu-hour 2 prices a whole training: add --tokens N", "price_per_gpu_hour"),
         ("tensor = 3 does not divide 16 GPUs (16 % 3 = 1); degrees that do: 1, 2, 4, 8", "tensor"),
         ("unknown GPU 'h100-sxmx': did you mean h100-sxm?", "gpu"),
-        ("llama9 is not a model: give a folder with config.json", "model"),
+        ("llama9 is no model that is known by name; did you mean llama", "model"),
         ("the disk is full", ""),
     ],
 )

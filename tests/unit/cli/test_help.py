@@ -15,14 +15,9 @@ from presim.cli.verb import Verb, longest_flag
 _MOST_SHOWN = 32  # options that --help shows
 # Verbs that write no result of their own, and why.
 _WITHOUT_RESULT = {
-    "graph take": "it writes a graph",
-    "report": "it shows a result",
+    "report": "it shows a result, and --quiet would show none",
     "app": "a server",
     "view": "a server",
-    "profile": "it writes a table for --prices",
-    "fit": "it writes model files",
-    "network explain": "it prints a sentence for each decision",
-    "validate": "its result is a table, --out, which `presim report` shows",
 }
 
 
@@ -84,6 +79,12 @@ def test_a_result_goes_to_json_and_html_files_and_can_be_quiet(verb: str) -> Non
 @pytest.mark.parametrize("verb", _WITHOUT_RESULT)
 def test_no_verb_is_excused_for_nothing(verb: str) -> None:
     assert not flags_of(verb).keys() >= {"--json", "--html", "--quiet"}
+
+
+def test_a_shown_result_goes_to_files_too() -> None:
+    """By the words of the verbs that write results."""
+    assert flags_of("report")["--json"].help == flags_of("serve")["--json"].help
+    assert "--html" in flags_of("report")
 
 
 @pytest.mark.parametrize("flag", ["--csv", "--perfetto", "--chakra", "--kineto", "--save", "--plot", "--report"])

@@ -87,7 +87,7 @@ BAD = [
     ("validation/energy", ("--only", "spoon", *OUT), "no run is called 'spoon': there are olmo2-7b"),
     ("validation/kills", ("--verb", "spoon", *OUT), "no verb is called 'spoon': there are run, import"),
     ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
-    ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. Known models: "),
+    ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. `presim models` lists the names. "),
     ("validation/sampled_again", ("draw", "{tmp}/no.csv", *OUT), "cannot read {tmp}/no.csv: No such"),
     ("validation/sampled_again", ("draw", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/sampled_again", ("compare", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
@@ -208,7 +208,7 @@ BAD = [
         "error: argument --verbs: no is none of run, compose, search, serve, deploy,",
     ),
     ("benchmarks/growth", ("--limit", "0"), "error: argument --limit: 0 is no number of seconds; give 1 or more"),
-    ("benchmarks/search", ("no",), "no is not a model: give a folder with config.json"),
+    ("benchmarks/search", ("no",), "no is no model that is known by name"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
         for name in ("differing_ranks", "engine", "graphs", "growth", "learned_prices", "plans", "scale", "world_size")

@@ -77,7 +77,7 @@ def render(content: GraphSummary) -> Table:
     from rich.table import Table
 
     table = Table(box=None)
-    table.add_column("module")
+    table.add_column("module", overflow="fold")
     for title in ("count", "parameters", "GFLOP", "memory-bound GB", "operators"):
         table.add_column(title, justify="right")
     for module in content.modules:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -28,6 +30,7 @@ from presim.system.files import (
     make_folder,
     read_bytes,
     read_text,
+    shortened,
     write_file,
 )
 from presim.system.files.scratch import temporary_folder
@@ -109,10 +112,25 @@ def config_file(model: str) -> Path | None:
     if cached_config is not None:
         return cached_config
     raise InputError(
-        f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
-        "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
-        f"{', '.join(named_models())}"
+        f"{shortened(model)} is no model that is known by name{nearest_names(model, named_models())} Give a folder "
+        "with config.json, a config file, a graph that `presim graph` wrote, a factory as package.module:function, or "
+        "vllm:MODEL; nothing is downloaded. `presim models` lists the names"
     )
+
+
+def nearest_names(word: str, names: Collection[str]) -> str:
+    """A question after the names most like a word, as the end of a sentence; a full stop: none is like it.
+
+    >>> nearest_names("meta-llama/Llama-3-8B", ["gpt3-175b", "llama3-8b"])
+    '; did you mean llama3-8b?'
+    """
+    plain = word.rpartition("/")[2].lower().replace("llama-", "llama")
+    matches = difflib.get_close_matches(plain, sorted(names), 3)
+    if not matches:
+        family = re.match(r"[a-z]+", plain)
+        matches = [name for name in sorted(names) if family and name.startswith(family[0])][:3]
+    listed = " or ".join(filter(None, (", ".join(matches[:-1]), *matches[-1:])))
+    return f"; did you mean {listed}?" if matches else "."
 
 
 def hub_config(model_id: str) -> Path | None:

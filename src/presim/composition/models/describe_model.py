@@ -29,9 +29,10 @@ SHIPPED = Path(__file__).parent / "data" / "descriptions.json"
 _QUANTIZATION = ("quantization_config", "compression_config")  # says types, not layers
 
 
-class _Shipped(msgspec.Struct, frozen=True):
+class _Shipped(msgspec.Struct, frozen=True, omit_defaults=True):
     config: str  # digest of what the description is of
-    model: Model
+    model: Model | None = None
+    refusal: str = ""  # of a model that generates no text
 
 
 def describe(config: Mapping[str, Any], name: str) -> Model:
@@ -41,11 +42,11 @@ def describe(config: Mapping[str, Any], name: str) -> Model:
         InputError: no code here knows the model, or its sizes cannot be.
     """
     structure = structure_of(config)
-    if (shipped := _shipped().get(digest(structure))) is not None:
-        return msgspec.structs.replace(shipped, name=name)
     cached_answer = _cache_file(structure)
-    if cached_answer.is_file():
-        answer: DescriptionReply = decode_json(read_bytes(cached_answer, f"delete {cached_answer}"), DescriptionReply)
+    if (shipped := _shipped().get(digest(structure))) is not None:
+        answer = shipped
+    elif cached_answer.is_file():
+        answer = decode_json(read_bytes(cached_answer, f"delete {cached_answer}"), DescriptionReply)
     else:
         (answer,) = read_code([structure], name)
         make_folder(cached_answer.parent)
@@ -67,17 +68,18 @@ def digest(structure: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _shipped() -> dict[str, Model]:
+def _shipped() -> dict[str, DescriptionReply]:
     if not SHIPPED.is_file():
         return {}
     entries = decode_json(read_bytes(SHIPPED, "install presim again"), dict[str, _Shipped])
-    return {entry.config: entry.model for entry in entries.values()}
+    return {entry.config: DescriptionReply(entry.model, entry.refusal) for entry in entries.values()}
 
 
-def encode_shipped(model_by_id: Mapping[str, tuple[Mapping[str, Any], Model]]) -> bytes:
+def encode_shipped(answer_by_id: Mapping[str, tuple[Mapping[str, Any], DescriptionReply]]) -> bytes:
     """Named models' configs and descriptions as the file that is part of presim."""
     entries = {
-        model_id: _Shipped(digest(structure_of(config)), model) for model_id, (config, model) in model_by_id.items()
+        model_id: _Shipped(digest(structure_of(config)), answer.model, answer.refusal)
+        for model_id, (config, answer) in answer_by_id.items()
     }
     return msgspec.json.format(msgspec.json.encode(entries, order="sorted"), indent=0) + b"\n"
 

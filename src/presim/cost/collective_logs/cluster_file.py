@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -83,8 +84,33 @@ def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str =
     return fitted
 
 
-def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
-    """Update the statistical model of a cluster file from a job's profiles; returns lines for a terminal.
+@dataclasses.dataclass(frozen=True)
+class ClusterUpdate:
+    """What an update learned; errors are medians of the shortest times."""
+
+    collectives: int
+    ranks: int
+    rejected: dict[str, int]  # reason -> collectives
+    error_before: float
+    error_after: float
+    late_ratio: float  # median of the third quartile with late ranks over the shortest time
+
+
+def describe_update(update: ClusterUpdate) -> list[str]:
+    """What an update learned, as lines for a terminal."""
+    is_better = update.error_after <= update.error_before
+    worse = "" if is_better else ": no improvement, so keep the old file or fit to logs with these sizes"
+    errors = f"{update.error_before:.1%} before, {update.error_after:.1%} now"
+    return [
+        f"{update.collectives} collectives on {update.ranks} ranks",
+        *(f"left out {count}: {reason}" for reason, count in update.rejected.items()),
+        f"median error of the shortest times: {errors}{worse}",
+        f"median third quartile with late ranks: {update.late_ratio:.2f} times the shortest time",
+    ]
+
+
+def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> ClusterUpdate:
+    """Update the statistical model of a cluster file from a job's profiles.
 
     Raises:
         InputError: the file has no such model, the traces have no collective of the cluster, or the file cannot be
@@ -115,13 +141,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     write_file(out, ("\n".join([sections, *statistical_tables(updated_parameters)]) + "\n").encode())
     ratio = sorted(call.late for call in fits)[len(fits) // 2]
     before, now = _error(parameters, points), _error(updated_parameters, points)
-    worse = "" if now <= before else ": no improvement, so keep the old file or fit to logs with these sizes"
-    return [
-        f"{len(fits)} collectives on {len(paths)} ranks",
-        *(f"left out {count}: {reason}" for reason, count in rejected.items()),
-        f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
-        f"median third quartile with late ranks: {ratio:.2f} times the shortest time",
-    ]
+    return ClusterUpdate(len(fits), len(paths), dict(rejected), before, now, ratio)
 
 
 def _large_enough(cluster: Cluster, highest_rank: int) -> Cluster:
@@ -186,6 +206,16 @@ def describe_fit(fitted: ClusterFit) -> list[str]:
             figures = f"median error {part.held_out_median:.1%}, 80 % within {part.held_out_p80:.1%}"
             lines.append(f"{name}: {figures}, on {part.points} held-out sizes")
     return lines
+
+
+def fit_figures(fitted: ClusterFit) -> dict[str, Any]:
+    """The errors of a fit on held-out points, and what each log holds."""
+    parts = {"within_node": fitted.link, "between_nodes": fitted.fabric}
+    logs = [
+        {"path": str(log.path), "kind": log.kind, "ranks": log.ranks, "nodes": log.nodes, "sizes": len(log.rows)}
+        for log in fitted.logs
+    ]
+    return {**{name: dataclasses.asdict(part) if part else None for name, part in parts.items()}, "logs": logs}
 
 
 def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:

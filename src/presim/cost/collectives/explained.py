@@ -82,10 +82,26 @@ def _reason(call: CollectiveCall) -> str:
     return _UNKNOWN_RULES if library_choice(call, Tuning()) is None else _NOTHING_ALLOWED
 
 
-def size_lines(
+@dataclasses.dataclass(frozen=True)
+class SizeEstimate:
+    """An algorithm and protocol for one size."""
+
+    algorithm: str
+    protocol: str
+    channels: int | None  # None: the library's own rules are not known
+    estimate_s: float | None  # NCCL's own, likewise
+    price_s: float | None  # presim's; None: it prices the call otherwise
+    is_chosen: bool
+    reason: str = ""  # why this is not the library's choice
+
+
+def size_estimates(
     kind: str, size: int, ranks: Sequence[int], cluster: Cluster, environment: Mapping[str, str]
-) -> Iterator[str]:
-    """Every algorithm and protocol for one size: NCCL's estimate, presim's price, and which NCCL takes."""
+) -> list[SizeEstimate]:
+    """Every algorithm and protocol for one size: NCCL's estimate, presim's price, and which NCCL takes.
+
+    Where the library's choice is not known, only the fastest that presim knows.
+    """
     _check_kind(kind)
     tuning = tuning_of(cluster.nccl, environment)
     collective, group = Collective(kind, size, "float32", 0), Group("", tuple(ranks), len(ranks))
@@ -94,17 +110,37 @@ def size_lines(
     choice = library_choice(call, tuning)
     if choice is None:
         run = chosen_run(call, tuning)
-        yield f"{_reason(call)}: {_ALGORITHM_NAMES[run.algorithm]} {_name(run.protocol)}, {seconds(run.seconds)}"
-        return
-    yield f"{'algorithm':<14}{'protocol':<10}{'channels':>8}  {'NCCL estimates':>14}  {'presim':>10}"
+        names = (_ALGORITHM_NAMES[run.algorithm], _name(run.protocol))
+        return [SizeEstimate(*names, None, None, run.seconds, is_chosen=False, reason=_reason(call))]
+    rows: list[SizeEstimate] = []
     for candidate in sorted(estimates(question_of(call), tuning), key=lambda candidate: candidate.seconds):
         run = run_of(call, tuning, candidate)
         is_priced = (run.algorithm, run.protocol) == (candidate.algorithm, candidate.protocol)
-        mark = "  <- NCCL's choice" if candidate == choice else ""
-        yield (
-            f"{_ALGORITHM_NAMES[candidate.algorithm]:<14}{_name(candidate.protocol):<10}{candidate.channels:>8}  "
-            f"{seconds(candidate.seconds):>14}  {seconds(run.seconds) if is_priced else '-':>10}{mark}"
+        rows.append(
+            SizeEstimate(
+                _ALGORITHM_NAMES[candidate.algorithm],
+                _name(candidate.protocol),
+                candidate.channels,
+                candidate.seconds,
+                run.seconds if is_priced else None,
+                is_chosen=candidate == choice,
+            )
         )
+    return rows
+
+
+def size_lines(rows: Sequence[SizeEstimate]) -> Iterator[str]:
+    """The lines of a table of `size_estimates`."""
+    if rows[0].estimate_s is None:
+        (row,) = rows
+        yield f"{row.reason}: {row.algorithm} {row.protocol}, {seconds(row.price_s or 0.0)}"
+        return
+    yield f"{'algorithm':<14}{'protocol':<10}{'channels':>8}  {'NCCL estimates':>14}  {'presim':>10}"
+    for row in rows:
+        mark = "  <- NCCL's choice" if row.is_chosen else ""
+        price = "-" if row.price_s is None else seconds(row.price_s)
+        estimate = seconds(row.estimate_s or 0.0)
+        yield f"{row.algorithm:<14}{row.protocol:<10}{row.channels:>8}  {estimate:>14}  {price:>10}{mark}"
 
 
 def table_lines(kind: str, ranges: Sequence[SizeRange]) -> Iterator[str]:

@@ -6,6 +6,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from presim.cost.fitting.fit_corrections import fit_class
 from presim.cost.fitting.fit_samples import by_class
@@ -126,6 +129,17 @@ def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, s
     """Sort half-precision products first: classes without a reference take a source's level from them."""
     (kind, gpu), _ = entry
     return kind != "gemm-half", kind, gpu
+
+
+def fit_figures(outcome: FittedModels) -> dict[str, Any]:
+    """Errors on held-out shapes of every model, the sources, and what was not fitted; shares of 1."""
+    models = [
+        {"kind": model.kind, "gpu": model.gpu, **msgspec.to_builtins(part)}
+        for model in outcome.models
+        for part in model.held_out
+    ]
+    refused, unfitted = list(outcome.refused), list(outcome.unfitted)
+    return {"models": models, "sources": outcome.sources, "refused": refused, "unfitted": unfitted}
 
 
 def describe_fit(outcome: FittedModels) -> list[str]:

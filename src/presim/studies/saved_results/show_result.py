@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 from rich.console import Console
 
 from presim.errors import InputError
@@ -52,6 +53,11 @@ def as_blocks(result: SavedResult) -> list[Block]:
     """The report as data."""
     partial: list[Block] = [ParagraphBlock(_partial(result))] if _is_unnamed(result) else []
     return [*partial, *blocks(result.shown("render"))]
+
+
+def as_json(result: SavedResult) -> bytes:
+    """The result in this version's schema, whatever version wrote it; some reports have the order of its keys."""
+    return msgspec.json.format(msgspec.json.encode(result.content), indent=2) + b"\n"
 
 
 def page(result: SavedResult) -> str:

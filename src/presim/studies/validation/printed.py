@@ -17,6 +17,8 @@ Row = Mapping[str, str]
 def of_table(content: dict[str, Any]) -> str:
     """The lines of a table that was read back: ``path`` and ``rows``."""
     path, rows = Path(content["path"]), content["rows"]
+    if not rows:
+        return f"{path}: 0 rows"
     if "predicted_step_time_s" in rows[0]:
         return of_runs(path, rows)
     return of_times(path, rows) if "predicted_time_us" in rows[0] else of_serving(path, rows)

@@ -13,7 +13,8 @@ from presim.composition.models.describe_model import SHIPPED, describe, encode_s
 from presim.composition.models.description import Model
 from presim.composition.models.description_replies import DescriptionReply
 from presim.errors import InputError
-from presim.serving.model_lookup import config_of, find, names
+from presim.serving.model_lookup import all_names, config_of, find, names
+from presim.verbs.list_models import list_models
 from support.adapted_configs import ADAPTED
 from support.model_configs import PUBLISHED as OF_TRANSFORMERS
 
@@ -143,15 +144,15 @@ def test_the_second_description_of_a_config_is_read_from_the_cache(
 @pytest.mark.torch_cuda
 def test_what_is_shipped_is_what_the_code_says() -> None:
     """`python validation/describe_models.py` writes it."""
-    configs = [config_of(name)[0] for name in names()]
+    configs = [config_of(name)[0] for name in all_names()]
     answers = read_code([structure_of(config) for config in configs], "models")
-    models = {name: (config, answer.model) for name, config, answer in zip(names(), configs, answers) if answer.model}
-    assert encode_shipped(models) == SHIPPED.read_bytes()
+    assert encode_shipped(dict(zip(all_names(), zip(configs, answers)))) == SHIPPED.read_bytes()
 
 
 def test_named_models_need_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("presim.composition.models.describe_model.read_code", None)
     assert [find(name).layers > 0 for name in names()] == [True] * len(names())
+    assert {entry.name for entry in list_models().models} == set(all_names())
 
 
 def test_a_folder_without_config_and_an_unknown_id_are_refused_with_what_to_do(tmp_path: Path) -> None:

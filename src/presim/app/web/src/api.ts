@@ -100,7 +100,7 @@ export interface Project {
   may_change: boolean;
   questions: { name: string; title: string; summary: string }[];
   jobs: Job[];
-  saved_jobs: string[];
+  saved_jobs: { name: string; problem: string }[];
   results: Row[];
 }
 

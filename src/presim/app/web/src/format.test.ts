@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Declaration } from "./api";
-import { difference, elapsed, labelled, positions, rates, ticks, verdict, wordOf } from "./format";
+import { bandwidth, bytes, difference, elapsed, labelled, positions, rates, ticks, verdict, wordOf } from "./format";
 
 const figure = (number: number | null, better: number) => ({
   key: "k",
@@ -24,6 +24,16 @@ describe("difference", () => {
   it("is empty where a number is not known", () => {
     expect(difference(null, 3)).toBe("");
     expect(difference(3, 0)).toBe("");
+  });
+});
+
+describe("bytes and bandwidth", () => {
+  it("are read at every size", () => {
+    expect(bytes(4)).toBe("4 B");
+    expect(bytes(2048)).toBe("2.0 KiB");
+    expect(bandwidth(3.46e-5)).toBe("< 0.01");
+    expect(bandwidth(39.08)).toBe("39.1");
+    expect(bandwidth(null)).toBe("");
   });
 });
 

@@ -28,7 +28,8 @@ export function elapsed(seconds: number): string {
 
 export function bytes(size: number): string {
   if (size >= 2 ** 30) return `${(size / 2 ** 30).toFixed(2)} GiB`;
-  return size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${(size / 2 ** 10).toFixed(1)} KiB`;
+  if (size >= 2 ** 20) return `${(size / 2 ** 20).toFixed(1)} MiB`;
+  return size >= 2 ** 10 ? `${(size / 2 ** 10).toFixed(1)} KiB` : `${Math.round(size)} B`;
 }
 
 export function time(seconds: number): string {
@@ -40,6 +41,12 @@ export function time(seconds: number): string {
 
 export function number(value: number): string {
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
+}
+
+// GB/s; a few bytes at a time have a rate of no use to anyone.
+export function bandwidth(rate: number | null): string {
+  if (!rate) return "";
+  return rate < 0.01 ? "< 0.01" : number(rate);
 }
 
 // Round moments from 0 to an end, at most eight, at 1, 2 or 5 times a power of ten.

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { type Block, getPane, type Limit, type Part, type Values } from "./api";
 import { Chart, type Mark } from "./chart";
 import { DeploymentsPane } from "./deployments";
-import { bytes, number, time } from "./format";
+import { bandwidth, bytes, number, time } from "./format";
 import { RlPane } from "./rl";
 import { SearchPane } from "./search";
 import { ServingPane } from "./serving";
@@ -186,7 +186,7 @@ function CommunicationPane({ data }: { data: CommunicationData }) {
     bytes(item.bytes),
     time(item.seconds),
     time(item.exposed_s),
-    item.algorithm_GBps ? number(item.algorithm_GBps) : "",
+    bandwidth(item.algorithm_GBps),
   ]);
   return (
     <>

@@ -64,18 +64,24 @@ export function ProjectPage() {
             Saved jobs <small>folders that --save or --out of a verb wrote</small>
           </h2>
           <ul class="results">
-            {project.saved_jobs.map((name) => (
+            {project.saved_jobs.map(({ name, problem }) => (
               <li key={name} class="saved">
                 <b>{name}</b>
-                <a class="button small" href={timelinesAddress(name)} target="_blank" rel="noreferrer">
-                  Timelines
-                </a>
-                <a
-                  class="button small"
-                  href={`#/ask/simulate/${encodeURIComponent(JSON.stringify({ directory: name }))}`}
-                >
-                  Simulate
-                </a>
+                {problem ? (
+                  <span class="problem">{problem}</span>
+                ) : (
+                  <>
+                    <a class="button small" href={timelinesAddress(name)} target="_blank" rel="noreferrer">
+                      Timelines
+                    </a>
+                    <a
+                      class="button small"
+                      href={`#/ask/simulate/${encodeURIComponent(JSON.stringify({ directory: name }))}`}
+                    >
+                      Simulate
+                    </a>
+                  </>
+                )}
               </li>
             ))}
           </ul>

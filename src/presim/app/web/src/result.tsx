@@ -7,13 +7,24 @@ import { Cards, Copied, MayChange, Problem, Tabs, useAnswer } from "./ui";
 
 export function ResultPage({ name, pane }: { name: string; pane: string }) {
   const { answer: result, error } = useAnswer(() => getResult(name), name);
-  if (!result) return <Problem text={error} />;
+  if (!result)
+    return error ? (
+      <>
+        <h1>{name}</h1>
+        <Problem text={error} />
+        <p>
+          <a href="#/">Back to the project</a>
+        </p>
+      </>
+    ) : (
+      <p class="dim">Loading…</p>
+    );
   return <Shown result={result} first={pane} />;
 }
 
 export function Facts({ result }: { result: Result }) {
   const facts = [
-    ["GPU", result.summary.gpu],
+    ["GPU", result.summary.gpu || String(result.values.gpu ?? "")], // a search without a plan names none
     ["Cluster", result.summary.cluster],
     ["presim", result.version],
     ["Date", result.date],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import subprocess
@@ -108,8 +109,36 @@ def _commit_lines(root: Path) -> Iterator[str]:
     yield from git.stdout.split()
 
 
-def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = False) -> list[str]:
-    """Write one table for each measured GPU; returns the outcome as lines.
+@dataclasses.dataclass(frozen=True)
+class ImportedTable:
+    """A table with imported rows."""
+
+    path: Path
+    gpu: str
+    rows: int
+    earlier_rows: int  # that it had, and keeps
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedTables:
+    """What an import wrote and left out."""
+
+    tables: tuple[ImportedTable, ...]
+    left_out: dict[str, int]  # reason -> rows
+    unread: tuple[Path, ...]  # after an interrupt
+
+
+def describe_import(outcome: ImportedTables) -> list[str]:
+    """What was written and left out, in lines."""
+    lines = [f"partial: not read are {', '.join(map(str, outcome.unread))}"] if outcome.unread else []
+    for file in outcome.tables:
+        earlier = f" and {file.earlier_rows} that it had" if file.earlier_rows else ""
+        lines.append(f"{file.path}: {file.rows} rows{earlier}")
+    return lines + [f"  left out, {count}: {reason}" for reason, count in outcome.left_out.items()]
+
+
+def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = False) -> ImportedTables:
+    """Write one table for each measured GPU.
 
     Rows of an earlier import stay, unless the same source now has the same work. ``keeps_finished``: an interrupt gives
     the rows of the folders that are read by then.
@@ -133,17 +162,17 @@ def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = 
         raise InputError(f"no row can be used: {why or 'there are none'}")
     make_folder(out)
     origin = {folder.name: commit(folder) for folder in completed}
-    unread = ", ".join(map(str, folders[len(completed) :]))
-    lines = [f"partial: not read are {unread}"] if unread else []
+    tables: list[ImportedTable] = []
     for gpu in sorted({row.gpu for row in single_work_rows}):
         rows = [row for row in single_work_rows if row.gpu == gpu]
         path = out / f"{gpu}.imported{table.SUFFIX}"
         earlier_rows = _earlier_rows(path, rows)
         table.write([*earlier_rows, *rows], path, {**(table.origin_of(path) if earlier_rows else {}), **origin})
-        lines.append(f"{path}: {len(rows)} rows" + (f" and {len(earlier_rows)} that it had" if earlier_rows else ""))
+        tables.append(ImportedTable(path, gpu, len(rows), len(earlier_rows)))
     mixed_rows = len(intake.accepted) - len(single_work_rows)
     intake.rejected["a time that holds other work too"] += mixed_rows
-    return lines + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]
+    left_out = {reason: count for reason, count in sorted(intake.rejected.items()) if count}
+    return ImportedTables(tuple(tables), left_out, tuple(folders[len(completed) :]))
 
 
 def _earlier_rows(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:

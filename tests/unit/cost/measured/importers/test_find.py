@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from presim.cost.measured import table
-from presim.cost.measured.importers.find import commit, digest, import_tables, reader_of
+from presim.cost.measured.importers.find import commit, describe_import, digest, import_tables, reader_of
 from presim.cost.measured.measured_rows import Intake, Measurement
 from presim.trace.signatures import Gemm
 
@@ -20,7 +20,7 @@ def test_a_folder_of_tables_is_a_dataset_too(tmp_path: Path) -> None:
     assert (name, intake.accepted) == ("presim", rows[:1])
     assert intake.rejected == {"a GPU that the catalogue does not have: nobody": 1}
     said = import_tables([tmp_path / "mine"], tmp_path / "out")
-    assert said[0] == f"{tmp_path}/out/h100-sxm.imported{table.SUFFIX}: 1 rows"
+    assert describe_import(said)[0] == f"{tmp_path}/out/h100-sxm.imported{table.SUFFIX}: 1 rows"
 
 
 def test_a_dataset_is_known_by_its_commit_and_contents(tmp_path: Path) -> None:
