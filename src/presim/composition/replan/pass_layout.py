@@ -144,7 +144,7 @@ class PassLayout:
         missing = np.flatnonzero(images < 0)
         if len(missing):
             copies = self._copies(new_piece, number, target)
-            copy = next((copy for copy in copies if copy >= new_piece), None)
+            copy = next((copy for copy in copies if copy >= new_piece), self._as_much_later(new_piece, number, target))
             if copy is None:
                 raise self._refusal(number, int(calls[missing[0]]))
             piece, (begin, end) = self._pieces[target], self._new_starts[copy : copy + 2].tolist()
@@ -179,6 +179,20 @@ class PassLayout:
                 yield step.first_new_piece + position * step.parts + target_piece.part
         for position in step.order.same_landmarks(step.captured, target_piece.position):
             yield step.first_new_piece + position * step.parts + target_piece.part
+
+    def _as_much_later(self, new_piece: int, number: int, target: int) -> int | None:
+        """The new piece as many passes after another as ``target`` is after its captured piece, or the step's last one.
+
+        None: passes of the order lead by number.
+        """
+        piece, target_piece = self._pieces[number], self._pieces[target]
+        if piece.step < 0 or piece.step != target_piece.step or target < number:
+            return None
+        step = self._steps[piece.step]
+        if not step.order.refers_by_position:
+            return None
+        later = new_piece + target - number
+        return min(later, step.first_new_piece + len(step.passes) * step.parts - 1)
 
     def _stays(self, number: int, target: int) -> bool:
         """Whether a piece may refer to another as it is: outside of passes, and to the first and the last pass."""
