@@ -88,6 +88,7 @@ def _extended_stages(
     try:
         captured = _whole(short, short_target, progress)
         if not captured.is_whole:
+            progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
             return _whole(run, target, progress)
         if plan.virtual > 1:
             traces, stands_for, sentences = with_interleaved_stages(
@@ -98,6 +99,7 @@ def _extended_stages(
                 captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
             )
     except InputError as error:
+        progress(f"all stages are captured, because {error}")
         captured = _whole(run, target, progress)
         return dataclasses.replace(captured, notes=[f"All stages were captured, because {error}."])
     placed = [_on_nodes_of(target, trace) for trace in traces]

@@ -29,8 +29,8 @@ _KINDS = ("first_k_dense_replace", "num_nextn_predict_layers", "use_sliding_wind
 def run_of_few_stages(run: FrameworkRun, model: str, plan: Plan, world_size: int) -> FrameworkRun | None:
     """The run with four stages that are like those of its plan; None: all stages have to be captured.
 
-    All stages have to hold the same number of layers of one kind; the embedding and the output layer may count as layers.
-    They run 1F1B, or the interleaved schedule if their number is even.
+    All stages have to hold the same number of layers of one kind, where the embedding and the output layer may count as
+    layers. They run 1F1B, or the interleaved schedule if their number is even.
     """
     config = config_file(model)
     layers = None if config is None else _layers(read_config(config), plan, world_size, run.arguments)
@@ -68,10 +68,10 @@ def _layers(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: S
     if plan.virtual > 1 and (plan.pipeline % 2 or micro_batches < captured_micro_batches(plan.pipeline)[0]):
         return None
     chunks = plan.pipeline * plan.virtual
-    ends = 0 if layers % chunks == 0 else _COUNTED_ENDS
-    if (layers + ends) % chunks or layers + ends == chunks and ends:
+    further_layers = 0 if layers % chunks == 0 else _COUNTED_ENDS
+    if (layers + further_layers) % chunks or (further_layers and layers < 2 * chunks - _COUNTED_ENDS):
         return None
-    return (layers + ends) // plan.pipeline * CAPTURED_STAGES - ends
+    return (layers + further_layers) // plan.pipeline * CAPTURED_STAGES - further_layers
 
 
 def equal_layers(config: Mapping[str, Any], arguments: Sequence[str]) -> int | None:

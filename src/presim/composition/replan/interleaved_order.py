@@ -1,12 +1,12 @@
-"""The order of passes in a stage under interleaved 1F1B, as Megatron-core's schedule has it, and what else each pass does.
+"""The order of passes in a stage under interleaved 1F1B, as Megatron-core has it, and what else each pass does.
 
 A stage holds several chunks of layers. Micro-batches go through a chunk in groups of as many as there are stages, then
 through the next chunk. A pass is that of one chunk. Its number counts forward passes in their order, also for backward
 passes: that of the same micro-batch and chunk. Stages between the first and the last differ in the passes that they run
 ahead, and in the passes beside which parameters are gathered and gradients reduced.
 
-Source of the order: `forward_backward_pipelining_with_interleaving` of Megatron-core 0.16.1. A captured stage has to run
-its passes in that order (`presim.composition.replan.passes`), so another schedule is refused.
+Source of the order: `forward_backward_pipelining_with_interleaving` of Megatron-core 0.16.1. A captured stage has to
+run its passes in that order (`presim.composition.replan.passes`), so another schedule is refused.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class InterleavedOrder(PassOrder):
 
     def _mirrored(self, number: int) -> int:
         """The position among backward passes of the forward pass of that number, and the other way round."""
-        group, rest = divmod(number, self.chunks * self.stages)
-        chunk, index = divmod(rest, self.stages)
+        group, number_in_group = divmod(number, self.chunks * self.stages)
+        chunk, index = divmod(number_in_group, self.stages)
         return (group * self.chunks + self.chunks - 1 - chunk) * self.stages + index
 
     def _chunk(self, number: int) -> int:
@@ -137,16 +137,16 @@ class InterleavedOrder(PassOrder):
         turns = list(self.passes())
         for turn, following in zip(turns, [*turns[1:], None]):
             is_sent = not (self._has_loss(turn) if turn.is_forward else self._embeds(turn))
-            own = (turn.is_forward, *self._phase(turn), self._receives(turn), is_sent, self._reduced_chunk(turn))
-            later: tuple[Hashable, ...] = ()
+            after = (turn.is_forward, *self._phase(turn), self._receives(turn), is_sent, self._reduced_chunk(turn))
+            before_next: tuple[Hashable, ...] = ()
             chunks = [self._chunk(turn.micro_batch)]
             if following is not None:
                 is_awaited = not (self._embeds(following) if following.is_forward else self._has_loss(following))
-                later = (
+                before_next = (
                     following.is_forward, *self._phase(following), is_awaited, self._gathered_chunk(following)
                 )  # fmt: skip
                 chunks.append(self._chunk(following.micro_batch))
-            yield _Role((own, later), (*chunks, *self._ends(turn)), turn)
+            yield _Role((after, before_next), (*chunks, *self._ends(turn)), turn)
 
     def _embeds(self, turn: Pass) -> bool:
         return self.stage == 0 == self._chunk(turn.micro_batch)

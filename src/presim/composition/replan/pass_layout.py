@@ -85,7 +85,9 @@ class PassLayout:
         ]
         positions = {turn: position for position, turn in enumerate(captured)}
         self._new_pieces += [
-            first + positions[sources[turn]] * parts + part for turn in passes for part, sources in enumerate(part_sources)
+            first + positions[sources[turn]] * parts + part
+            for turn in passes
+            for part, sources in enumerate(part_sources)
         ]
 
     def sources(self) -> tuple[Ints, Ints]:

@@ -74,27 +74,25 @@ def _passes_in_order(trace: Trace, calls: Ints, number: int, step: slice, order:
     return StepPasses(order, begin + starts, end, begin + layer_ends)
 
 
-def _layer_ends(
-    contents: Ints, is_of_layers: NDArray[np.bool_], is_message: NDArray[np.bool_], starts: Ints
-) -> Ints:
+def _layer_ends(contents: Ints, is_of_layers: NDArray[np.bool_], is_message: NDArray[np.bool_], starts: Ints) -> Ints:
     """The call after the layers of each pass: the last of their work before its messages.
 
     What follows may be work of the same phase, as the scaling of a loss. Layers of a pass without messages end as those
     of others.
     """
     pass_ends = [*starts[1:].tolist(), len(contents)]
-    ends = np.full(len(starts), -1, np.int64)
+    layer_ends = np.full(len(starts), -1, np.int64)
     for number, (first, last) in enumerate(zip(starts.tolist(), pass_ends)):
         messages = np.flatnonzero(is_message[first:last])
         if len(messages):
-            ends[number] = first + np.flatnonzero(is_of_layers[first : first + messages[0]])[-1]
-    last_contents = contents[ends[ends >= 0]]
-    for number in np.flatnonzero(ends < 0).tolist():
+            layer_ends[number] = first + np.flatnonzero(is_of_layers[first : first + messages[0]])[-1]
+    last_contents = contents[layer_ends[layer_ends >= 0]]
+    for number in np.flatnonzero(layer_ends < 0).tolist():
         first, last = int(starts[number]), pass_ends[number]
         is_end = is_of_layers[first:last] & np.isin(contents[first:last], last_contents)
         candidates = np.flatnonzero(is_end if is_end.any() else is_of_layers[first:last])
-        ends[number] = first + candidates[-1]
-    return ends + 1
+        layer_ends[number] = first + candidates[-1]
+    return layer_ends + 1
 
 
 def _is_message(trace: Trace, calls: Ints) -> NDArray[np.bool_]:

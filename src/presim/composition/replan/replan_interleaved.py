@@ -68,8 +68,8 @@ def with_interleaved_stages(
     represented = represented_ranks(ranks, moves, stands_for, [traces[source].manifest.rank for source in sources])
     sentence = (
         f"Composed of {ranks.stages} captured stages of {chunks} chunks: {stages} stages with the layers of those, in "
-        f"the order of Megatron's interleaved schedule with {micro_batches} micro-batches. The second captured stage in "
-        "the order of the third equals it, but for the order of messages."
+        f"the order of Megatron's interleaved schedule with {micro_batches} micro-batches. The second captured stage "
+        "in the order of the third equals it, but for the order of messages."
     )
     return planned, represented, [sentence]
 
@@ -81,9 +81,7 @@ def _orders(trace: Trace, sizes: tuple[int, int], chunks: int, stages: int, stag
     return [InterleavedOrder.of(number, chunks, stages, stage) for number in numbers]
 
 
-def _check_third_stage(
-    captured: Sequence[CapturedStage], move: StageMove, sizes: tuple[int, int], chunks: int
-) -> None:
+def _check_third_stage(captured: Sequence[CapturedStage], move: StageMove, sizes: tuple[int, int], chunks: int) -> None:
     """Check that the second stage's passes in the third one's order are the third stage."""
     second = captured[1]
     orders = _orders(second.trace, sizes, chunks, move.new_stages, move.new_stage)

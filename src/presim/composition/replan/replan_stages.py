@@ -65,7 +65,9 @@ def with_stages(
     return planned, represented, [sentence]
 
 
-def _further_micro_batches(captured: Sequence[CapturedStage], stages: int, added: int, micro_batches: int | None) -> int:
+def _further_micro_batches(
+    captured: Sequence[CapturedStage], stages: int, added: int, micro_batches: int | None
+) -> int:
     """Micro-batches to add to those of the last captured step."""
     num_captured = captured[0].steps[-1].order.micro_batches
     further = _CYCLES * added if micro_batches is None else min(micro_batches - num_captured, _CYCLES * added)
