@@ -13,8 +13,9 @@ from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
-from presim.composition.replan.replan_interleaved import CAPTURED_STAGES, captured_micro_batches
 
+CAPTURED_STAGES = 4  # as `presim.composition.replan.replan_stages` and `replan_interleaved` need
+_INTERLEAVED_GROUPS = (2, 3)  # of a micro-batch for each stage, in the first and the last step, as the latter needs
 _COUNTED_ENDS = 2  # embedding and output layer, which count as layers where layers alone do not divide
 _DIVISIONS = (
     "layout",
@@ -39,7 +40,7 @@ def run_of_few_stages(run: FrameworkRun, model: str, plan: Plan, world_size: int
     short_plan = msgspec.structs.replace(plan, pipeline=CAPTURED_STAGES)
     samples = plan.micro_batch * plan.data(world_size)
     is_interleaved = plan.virtual > 1
-    first, captured = captured_micro_batches(CAPTURED_STAGES) if is_interleaved else (0, 0)
+    first, captured = (CAPTURED_STAGES * groups if is_interleaved else 0 for groups in _INTERLEAVED_GROUPS)
     captured = captured or min(run.step_micro_batches, fewest_repeating(short_plan))
     replaced = {
         f"{PLAN_FIELDS['pipeline']}={plan.pipeline}",
@@ -65,7 +66,7 @@ def _layers(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: S
     micro_batches = plan.micro_batches(world_size)
     if layers is None or plan.pipeline <= CAPTURED_STAGES or micro_batches < plan.pipeline:
         return None
-    if plan.virtual > 1 and (plan.pipeline % 2 or micro_batches < captured_micro_batches(plan.pipeline)[0]):
+    if plan.virtual > 1 and (plan.pipeline % 2 or micro_batches < _INTERLEAVED_GROUPS[0] * plan.pipeline):
         return None
     chunks = plan.pipeline * plan.virtual
     further_layers = 0 if layers % chunks == 0 else _COUNTED_ENDS
