@@ -78,6 +78,17 @@ def test_four_stages_of_a_pipeline_say_what_eight_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_four_stages_of_an_interleaved_pipeline_say_what_six_do(tmp_path: Path) -> None:
+    model, plan = {**LLAMA, "num_hidden_layers": 12}, {"pipeline": 6, "virtual": 2, "global_batch": 30}
+    composed, captured = (evaluated(tmp_path, model, extends=extends, **plan) for extends in (True, False))
+    assert any("Composed of 4 captured stages of 2 chunks: 6 stages" in note for note in composed.notes)
+    assert composed.step_time_s == pytest.approx(captured.step_time_s, rel=0.001)
+    assert composed.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
+    assert composed.memory.peak_reserved_bytes == pytest.approx(captured.memory.peak_reserved_bytes, rel=0.02)
+    assert composed.throughput == captured.throughput
+
+
+@pytest.mark.long
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
         evaluated(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 50257})

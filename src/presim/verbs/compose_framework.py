@@ -70,7 +70,8 @@ def capture_plan_and_evaluate(
     manifest = captured.job.manifest
     traces = [_titled(trace, model, run) for trace in captured.traces]
     notes = [*notes, *run.notes, *captured.notes, *manifest.notes]
-    if captured.is_whole and run.step_micro_batches > run.captured_micro_batches:
+    has_all = captured.has_all_micro_batches or run.step_micro_batches <= run.captured_micro_batches
+    if captured.is_whole and not has_all:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]
     traces = [_with_batch(trace, plan) for trace in traces]

@@ -37,6 +37,7 @@ class CapturedPlan:
     traces: list[Trace]  # to go on with
     stands_for: Mapping[int, Sequence[int]]  # ranks that those of the traces represent
     notes: list[str]
+    has_all_micro_batches: bool = False  # of a step, not only those captured
 
     @property
     def is_whole(self) -> bool:
@@ -78,6 +79,7 @@ def _extended_stages(
     run: FrameworkRun, short: FrameworkRun | None, plan: Plan, target: Cluster, progress: Progress
 ) -> CapturedPlan:
     """A capture of four stages, extended to all; where no law holds, all stages are captured."""
+    from presim.composition.replan.replan_interleaved import with_interleaved_stages
     from presim.composition.replan.replan_stages import with_stages
 
     short_target = None if short is None else with_fewer_stages(target, plan.pipeline, short.captured_stages)
@@ -86,14 +88,22 @@ def _extended_stages(
     try:
         captured = _whole(short, short_target, progress)
         if not captured.is_whole:
+            progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
             return _whole(run, target, progress)
-        traces, stands_for, sentences = with_stages(
-            captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
-        )
+        if plan.virtual > 1:
+            traces, stands_for, sentences = with_interleaved_stages(
+                captured.traces, plan.pipeline, plan.virtual, captured.stands_for, run.step_micro_batches
+            )
+        else:
+            traces, stands_for, sentences = with_stages(
+                captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
+            )
     except InputError as error:
+        progress(f"all stages are captured, because {error}")
         captured = _whole(run, target, progress)
         return dataclasses.replace(captured, notes=[f"All stages were captured, because {error}."])
-    return CapturedPlan(captured.job, [_on_nodes_of(target, trace) for trace in traces], stands_for, sentences)
+    placed = [_on_nodes_of(target, trace) for trace in traces]
+    return CapturedPlan(captured.job, placed, stands_for, sentences, has_all_micro_batches=plan.virtual > 1)
 
 
 def _on_nodes_of(target: Cluster, trace: Trace) -> Trace:

@@ -267,10 +267,11 @@ def _model_overrides(plan: Plan, named_fields: Collection[str]) -> list[str]:
     return [*(f"model.{name}={_text(value)}" for name, value in fields.items()), *exchange]
 
 
-def training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str]:
-    """``samples``: of one micro-batch on all data-parallel ranks.
+def training_overrides(plan: Plan, micro_batches: int, samples: int, *, first: int = 0) -> list[str]:
+    """``samples``: of one micro-batch on all data-parallel ranks. ``first``: micro-batches of the first step.
 
-    The first step, which allocates memory and sets up communicators, has no more micro-batches than fill the pipeline.
+    Without ``first``, the first step, which allocates memory and sets up communicators, has no more than fill the
+    pipeline.
     """
     fields: dict[str, object] = {
         "train.micro_batch_size": plan.micro_batch,
@@ -283,7 +284,7 @@ def training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str
         "ddp.use_distributed_optimizer": plan.data_style != "ddp",
         "optimizer.use_distributed_optimizer": plan.data_style != "ddp",
     }
-    filling = plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline
+    filling = first or (plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline)
     if filling < micro_batches:
         added = (micro_batches - filling) * samples
         fields["train.rampup_batch_size"] = f"[{filling * samples},{added},{filling * samples}]"

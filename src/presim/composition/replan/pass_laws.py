@@ -39,7 +39,7 @@ class PassLaw:
 
 def laws_between(order: PassOrder, passes: tuple[Pass, ...], referring: int, target: int) -> Iterator[PassLaw]:
     """The laws by which the pass at ``referring`` refers to the one at ``target``, the most likely first."""
-    for law in _LAWS:
+    for law in _LAWS_BY_POSITION if order.refers_by_position else _LAWS:
         if law.position(order, passes, referring) == target:
             yield law
 
@@ -56,4 +56,16 @@ def _all_laws() -> Iterator[PassLaw]:
     yield from (PassLaw(0, None, offset=offset) for offset in _FURTHER[2:])
 
 
+def _laws_by_position() -> Iterator[PassLaw]:
+    """Passes of neighbouring numbers may be of another chunk, so positions come first."""
+    neighbours = (0, -1, 1, -2, 2)
+    yield from (PassLaw(neighbour, None) for neighbour in neighbours)
+    for neighbour in neighbours:
+        yield from (PassLaw(neighbour, is_forward) for is_forward in (True, False))
+    for neighbour in neighbours:
+        for offset in (-1, 1, -2, 2):
+            yield from (PassLaw(neighbour, is_forward, offset=offset) for is_forward in (True, False))
+
+
 _LAWS = tuple(_all_laws())
+_LAWS_BY_POSITION = tuple(_laws_by_position())

@@ -20,12 +20,13 @@ Ints = NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """Captured calls that stay together: a pass, or what lies outside of steps' passes."""
+    """Captured calls that stay together: a part of a pass, or what lies outside of steps' passes."""
 
     begin: int
     end: int
     step: int = -1  # -1: outside
-    position: int = -1  # in the order of its step's passes
+    position: int = -1  # of its pass in the order of its step
+    part: int = 0  # of its pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class _Step:
     captured_passes: tuple[Pass, ...]
     order: PassOrder  # in the new trace
     passes: tuple[Pass, ...]
-    first_piece: int  # of the captured trace
+    parts: int  # of each pass
     first_new_piece: int
 
 
@@ -76,15 +77,18 @@ class PassLayout:
     def _append_step(self, step: StepPasses, order: PassOrder) -> None:
         number, first = len(self._steps), len(self._pieces)
         captured, passes = tuple(step.order.passes()), tuple(order.passes())
-        self._steps.append(_Step(step.order, captured, order, passes, first, len(self._new_pieces)))
-        pass_ends = [*step.starts[1:].tolist(), step.end]
+        part_sources = order.part_sources(step.order)
+        parts = len(part_sources)
+        self._steps.append(_Step(step.order, captured, order, passes, parts, len(self._new_pieces)))
         self._pieces += [
-            _Piece(begin, end, number, position)
-            for position, (begin, end) in enumerate(zip(step.starts.tolist(), pass_ends))
+            _Piece(begin, end, number, *divmod(index, parts)) for index, (begin, end) in enumerate(step.parts())
         ]
-        sources = order.sources(step.order)
         positions = {turn: position for position, turn in enumerate(captured)}
-        self._new_pieces += [first + positions[sources[turn]] for turn in passes]
+        self._new_pieces += [
+            first + positions[sources[turn]] * parts + part
+            for turn in passes
+            for part, sources in enumerate(part_sources)
+        ]
 
     def sources(self) -> tuple[Ints, Ints]:
         """See `presim.composition.replan.copied_calls.CallLayout`."""
@@ -138,10 +142,11 @@ class PassLayout:
 
     def _images_or_parts(self, new_piece: int, number: int, target: int, calls: Ints) -> Ints:
         """As `_images`; where the new trace lacks the call, a place in the same part of the pass."""
-        images = self._places_of_same(new_piece, number, target, calls)
+        images = self._places_of_same(new_piece, number, target, calls, earliest=new_piece)
         missing = np.flatnonzero(images < 0)
         if len(missing):
-            copy = next(self._copies(new_piece, number, target), None)
+            copies = self._copies(new_piece, number, target)
+            copy = next((copy for copy in copies if copy >= new_piece), self._as_much_later(new_piece, number, target))
             if copy is None:
                 raise self._refusal(number, int(calls[missing[0]]))
             piece, (begin, end) = self._pieces[target], self._new_starts[copy : copy + 2].tolist()
@@ -149,11 +154,13 @@ class PassLayout:
             images[missing] = begin + np.minimum((shares * (end - begin)).astype(np.int64), end - begin - 1)
         return images
 
-    def _places_of_same(self, new_piece: int, number: int, target: int, calls: Ints) -> Ints:
-        """The places of the same calls, -1 where the pass to refer to has none."""
+    def _places_of_same(self, new_piece: int, number: int, target: int, calls: Ints, earliest: int = 0) -> Ints:
+        """The places of the same calls, -1 where the pass to refer to has none; ``earliest``: new piece to look at."""
         images = np.full(len(calls), -1, np.int64)
         offsets = calls - self._pieces[target].begin
         for copy in self._copies(new_piece, number, target):
+            if copy < earliest:
+                continue
             places = self._same_calls(target, self._new_pieces[copy])[offsets]
             images = np.where((images < 0) & (places >= 0), self._new_starts[copy] + places, images)
             if (images >= 0).all():
@@ -169,9 +176,25 @@ class PassLayout:
             return
         step = self._steps[piece.step]
         for law in laws_between(step.captured, step.captured_passes, piece.position, target_piece.position):
-            position = law.position(step.order, step.passes, new_piece - step.first_new_piece)
+            position = law.position(step.order, step.passes, (new_piece - step.first_new_piece) // step.parts)
             if position is not None:
-                yield step.first_new_piece + position
+                yield step.first_new_piece + position * step.parts + target_piece.part
+        for position in step.order.same_landmarks(step.captured, target_piece.position):
+            yield step.first_new_piece + position * step.parts + target_piece.part
+
+    def _as_much_later(self, new_piece: int, number: int, target: int) -> int | None:
+        """The new piece as many passes after another as ``target`` is after its captured piece, or the step's last one.
+
+        None: passes of the order lead by number.
+        """
+        piece, target_piece = self._pieces[number], self._pieces[target]
+        if piece.step < 0 or piece.step != target_piece.step or target < number:
+            return None
+        step = self._steps[piece.step]
+        if not step.order.refers_by_position:
+            return None
+        later = new_piece + target - number
+        return min(later, step.first_new_piece + len(step.passes) * step.parts - 1)
 
     def _stays(self, number: int, target: int) -> bool:
         """Whether a piece may refer to another as it is: outside of passes, and to the first and the last pass."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 from presim.errors import InputError
 
@@ -28,6 +29,8 @@ class PassOrder:
     >>> "".join(f"F{turn.micro_batch}" if turn.is_forward else f"B{turn.micro_batch}" for turn in order.passes())
     'F0F1B0F2B1B2'
     """
+
+    refers_by_position: ClassVar[bool] = False  # passes refer to those before and after them, rather than by number
 
     leading: int
     micro_batches: int
@@ -55,6 +58,14 @@ class PassOrder:
             late = turn.micro_batch - self.leading
             return turn.micro_batch if late < 0 else self.leading + 2 * late + 1
         return self.leading + turn.micro_batch + min(turn.micro_batch, self.pairs)
+
+    def same_landmarks(self, captured: PassOrder, position: int) -> Iterator[int]:
+        """Positions of what comes once in a step, as the pass at a position of a captured order does."""
+        yield from ()
+
+    def part_sources(self, captured: PassOrder) -> tuple[dict[Pass, Pass], ...]:
+        """For each part of a pass, `sources`; here a pass is one part."""
+        return (self.sources(captured),)
 
     def sources(self, captured: PassOrder) -> dict[Pass, Pass]:
         """For each pass, the one of a captured order that it repeats.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.replan.cycles import NotPeriodicError, content_numbers, find_cycle
+from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.pass_order import PassOrder
 from presim.errors import InputError
-from presim.trace.schema import Phase, Trace
+from presim.trace.collective import MESSAGES, Collective
+from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
 _OF_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
@@ -23,6 +26,12 @@ class StepPasses:
     order: PassOrder
     starts: Ints  # first call of each pass, in their order
     end: int  # the call after the step
+    layer_ends: Ints | None = None  # the call after the layers of each pass, where parts of passes are told apart
+
+    def parts(self) -> list[tuple[int, int]]:
+        """First call of each part of each pass, and the one after its last call."""
+        begins = self.starts if self.layer_ends is None else np.stack([self.starts, self.layer_ends], axis=1).ravel()
+        return list(zip(begins.tolist(), [*begins[1:].tolist(), self.end]))
 
 
 def find_passes(trace: Trace, calls: Ints) -> list[StepPasses]:
@@ -32,6 +41,67 @@ def find_passes(trace: Trace, calls: Ints) -> list[StepPasses]:
         InputError: passes are not in the order of 1F1B.
     """
     return [_passes_of_step(trace, calls, number, step) for number, step in enumerate(trace.steps())]
+
+
+def find_interleaved_passes(trace: Trace, calls: Ints, orders: Sequence[InterleavedOrder]) -> list[StepPasses]:
+    """The passes of each step, which have the given orders; ``calls``: as for `find_passes`.
+
+    Raises:
+        InputError: passes are in another order.
+    """
+    steps = enumerate(zip(trace.steps(), orders, strict=True))
+    return [_passes_in_order(trace, calls, number, step, order) for number, (step, order) in steps]
+
+
+def _passes_in_order(trace: Trace, calls: Ints, number: int, step: slice, order: InterleavedOrder) -> StepPasses:
+    begin, end = np.searchsorted(calls, [step.start, step.stop]).tolist()
+    contents = content_numbers(trace, calls[begin:end])
+    phases = trace.columns["phase"][calls[begin:end]]
+    is_work = trace.mask(Kind.WORK, Kind.COLLECTIVE)[calls[begin:end]]
+    is_work &= ~_is_message(trace, calls[begin:end])  # these are of passes, too, but before or after the layers
+    forward = _starts(contents, phases == Phase.FORWARD, order.micro_batches, is_work)
+    backward = _starts(contents, np.isin(phases, _OF_BACKWARD), order.micro_batches, is_work)
+    starts = np.sort(np.concatenate([forward, backward]))
+    is_forward = np.isin(starts, forward)
+    if is_forward.tolist() != [turn.is_forward for turn in order.passes()]:
+        raise InputError(
+            f"the passes of step {number} of rank {trace.manifest.rank} are not in Megatron's interleaved order: "
+            f"{len(forward)} forward and {len(backward)} backward passes begin, and {order.micro_batches} of each are "
+            f"expected, {order.leading} of them ahead"
+        )
+    is_of_layers = is_work & np.isin(phases, (Phase.FORWARD, *_OF_BACKWARD))
+    layer_ends = _layer_ends(contents, is_of_layers, _is_message(trace, calls[begin:end]), starts)
+    return StepPasses(order, begin + starts, end, begin + layer_ends)
+
+
+def _layer_ends(contents: Ints, is_of_layers: NDArray[np.bool_], is_message: NDArray[np.bool_], starts: Ints) -> Ints:
+    """The call after the layers of each pass: the last of their work before its messages.
+
+    What follows may be work of the same phase, as the scaling of a loss. Layers of a pass without messages end as those
+    of others.
+    """
+    pass_ends = [*starts[1:].tolist(), len(contents)]
+    layer_ends = np.full(len(starts), -1, np.int64)
+    for number, (first, last) in enumerate(zip(starts.tolist(), pass_ends)):
+        messages = np.flatnonzero(is_message[first:last])
+        if len(messages):
+            layer_ends[number] = first + np.flatnonzero(is_of_layers[first : first + messages[0]])[-1]
+    last_contents = contents[layer_ends[layer_ends >= 0]]
+    for number in np.flatnonzero(layer_ends < 0).tolist():
+        first, last = int(starts[number]), pass_ends[number]
+        is_end = is_of_layers[first:last] & np.isin(contents[first:last], last_contents)
+        candidates = np.flatnonzero(is_end if is_end.any() else is_of_layers[first:last])
+        layer_ends[number] = first + candidates[-1]
+    return layer_ends + 1
+
+
+def _is_message(trace: Trace, calls: Ints) -> NDArray[np.bool_]:
+    messages = [
+        number
+        for number, signature in enumerate(trace.signatures)
+        if isinstance(signature, Collective) and signature.kind in MESSAGES
+    ]
+    return np.isin(trace.columns["signature"][calls], messages)
 
 
 def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> StepPasses:
@@ -57,11 +127,16 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
     return StepPasses(order, begin + starts, end)
 
 
-def _starts(contents: Ints, is_in_phase: NDArray[np.bool_], micro_batches: int) -> Ints:
-    """First calls of the passes of a phase: where runs of it begin with what each micro-batch does once."""
+def _starts(
+    contents: Ints, is_in_phase: NDArray[np.bool_], micro_batches: int, is_anchor: NDArray[np.bool_] | bool = True
+) -> Ints:
+    """First calls of the passes of a phase: where runs of it begin with what each micro-batch does once.
+
+    ``is_anchor``: the calls among which that is looked for.
+    """
     counts = np.bincount(contents[is_in_phase], minlength=int(contents.max(initial=0)) + 1)
     run_starts = np.flatnonzero(is_in_phase & ~np.concatenate([[False], is_in_phase[:-1]]))
-    candidates = contents[is_in_phase & (counts[contents] == micro_batches)]
+    candidates = contents[is_in_phase & is_anchor & (counts[contents] == micro_batches)]
     for content in dict.fromkeys(candidates.tolist()):
         anchors = np.flatnonzero(is_in_phase & (contents == content))
         starts: Ints = np.unique(run_starts[np.searchsorted(run_starts, anchors, side="right") - 1])

@@ -50,11 +50,20 @@ def test_a_short_run_has_four_stages_with_the_layers_of_each(tmp_path: Path) -> 
     assert short.progress_text == "capturing 9 of 64 micro-batches of 4 stages"
 
 
+def test_a_short_run_of_chunks_has_three_groups_of_micro_batches(tmp_path: Path) -> None:
+    """The first step has two; the embedding and the output layer count as layers, as in the whole model."""
+    _, short = short_run(tmp_path, (), {"num_hidden_layers": 30}, tensor=2, pipeline=8, virtual=2, global_batch=128)
+    assert short is not None
+    added = {"model.pipeline_model_parallel_size=4", "model.num_layers=14", "train.global_batch_size=48"}
+    assert {*added, "train.rampup_batch_size=[32,16,32]"} <= set(short.arguments)
+    assert (short.captured_stages, short.captured_micro_batches) == (4, 12)
+
+
 @pytest.mark.parametrize(
     ("overrides", "config", "fields"),
     [
         ((), {}, {"pipeline": 4}),
-        ((), {}, {"pipeline": 8, "virtual": 2}),
+        ((), {}, {"pipeline": 8, "virtual": 2, "global_batch": 64}),
         ((), {}, {"pipeline": 8, "global_batch": 16, "tensor": 2}),
         ((), {"num_hidden_layers": 36}, {"pipeline": 8}),
         ((), {"layer_types": KINDS}, {"pipeline": 8}),
@@ -62,7 +71,7 @@ def test_a_short_run_has_four_stages_with_the_layers_of_each(tmp_path: Path) -> 
         (("model.num_layers_in_last_pipeline_stage=2",), {}, {"pipeline": 8}),
         (("model.account_for_loss_in_pipeline_split=true",), {}, {"pipeline": 8}),
     ],
-    ids=["four", "virtual", "few micro-batches", "uneven", "kinds", "mtp", "last stage", "loss"],
+    ids=["four", "few interleaved", "few micro-batches", "uneven", "kinds", "mtp", "last stage", "loss"],
 )
 def test_other_pipelines_are_captured_in_full(
     tmp_path: Path, overrides: tuple[str, ...], config: dict[str, Any], fields: dict[str, Any]
