@@ -120,16 +120,18 @@ class InterleavedOrder(PassOrder):
     def _layer_roles(self) -> Iterator[_Role]:
         """The first micro-batch casts weights, the last one leaves gradients; two stages embed or have a loss.
 
-        Layers wait for what the pass before them left on their streams.
+        The first one's gradients of FP8 weights replace what was there, those of others are added to it. Layers wait
+        for what the pass before them left on their streams.
         """
         turns = list(self.passes())
         for before, turn in zip([None, *turns[:-1]], turns):
             chunk, micro_batch = self._chunk(turn.micro_batch), self._micro_batch(turn.micro_batch)
-            is_end = micro_batch == (0 if turn.is_forward else self.micro_batches // self.chunks - 1)
+            is_last = not turn.is_forward and micro_batch == self.micro_batches // self.chunks - 1
+            ends = micro_batch == 0, is_last
             phase = self._phase(turn)
             follows = None if before is None else before.is_forward
             is_first = self._index(turn) == 0
-            content = (turn.is_forward, follows, is_first, self._embeds(turn), self._has_loss(turn), is_end)
+            content = (turn.is_forward, follows, is_first, self._embeds(turn), self._has_loss(turn), *ends)
             yield _Role(content, (chunk, *map(int, phase), *self._ends(turn)), turn)
 
     def _message_roles(self) -> Iterator[_Role]:

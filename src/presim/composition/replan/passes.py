@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from presim.composition.replan.cycles import NotPeriodicError, content_numbers, find_cycle
 from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.pass_order import PassOrder
+from presim.composition.replan.stage_ranks import messages_between_stages
 from presim.errors import InputError
-from presim.trace.collective import MESSAGES, Collective
 from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
@@ -96,12 +96,7 @@ def _layer_ends(contents: Ints, is_of_layers: NDArray[np.bool_], is_message: NDA
 
 
 def _is_message(trace: Trace, calls: Ints) -> NDArray[np.bool_]:
-    messages = [
-        number
-        for number, signature in enumerate(trace.signatures)
-        if isinstance(signature, Collective) and signature.kind in MESSAGES
-    ]
-    return np.isin(trace.columns["signature"][calls], messages)
+    return np.isin(trace.columns["signature"][calls], messages_between_stages(trace))
 
 
 def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> StepPasses:

@@ -13,7 +13,7 @@ from presim.composition.replan.captured_stage import CapturedStage
 from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.stage_differences import check_equal_beside_messages
-from presim.composition.replan.stage_ranks import StageMove, represented_ranks, stage_ranks
+from presim.composition.replan.stage_ranks import Extended, StageMove, each_pipeline, represented_ranks, stage_ranks
 from presim.errors import InputError
 from presim.trace.schema import Trace
 
@@ -43,6 +43,17 @@ def with_interleaved_stages(
         InputError: passes are not in Megatron's interleaved order, the second stage's do not make those of the third,
             or a group reaches over stages in a way that shows no law.
     """
+    return each_pipeline(
+        lambda of_pipeline, represented: _extended(of_pipeline, stages, chunks, represented, micro_batches),
+        traces,
+        stands_for,
+    )
+
+
+def _extended(
+    traces: Sequence[Trace], stages: int, chunks: int, stands_for: Mapping[int, Sequence[int]], micro_batches: int
+) -> Extended:
+    """One pipeline with so many stages."""
     traces = sorted(traces, key=lambda trace: trace.manifest.rank)
     ranks = stage_ranks(traces)
     if ranks.stages != CAPTURED_STAGES or stages % 2:

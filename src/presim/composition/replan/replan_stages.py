@@ -13,7 +13,7 @@ from presim.composition.replan.captured_stage import CapturedStage
 from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.pass_order import PassOrder
 from presim.composition.replan.stage_differences import check_equal
-from presim.composition.replan.stage_ranks import StageMove, represented_ranks, stage_ranks
+from presim.composition.replan.stage_ranks import Extended, StageMove, each_pipeline, represented_ranks, stage_ranks
 from presim.errors import InputError
 from presim.trace.schema import Trace
 
@@ -26,14 +26,23 @@ def with_stages(
 ) -> tuple[list[Trace], dict[int, list[int]], list[str]]:
     """The traces of a job with more pipeline stages, the ranks that each represents, and sentences for the reader.
 
-    Stages keep their layers, so the model and the world grow with their number. Steps have two micro-batches more for
-    each added stage, as the schedule needs to repeat, or ``micro_batches`` if these are fewer. ``stands_for``: the
-    ranks that the captured ones represent.
+    Pipelines whose ranks differ are extended each alone. Stages keep their layers, so the model and the world grow with
+    their number. Steps have two micro-batches more for each added stage, as the schedule needs to repeat, or
+    ``micro_batches`` if these are fewer. ``stands_for``: the ranks that the captured ones represent.
 
     Raises:
         InputError: the job has no pipeline of at least four stages under 1F1B, its second stage with fewer passes
             ahead is not its third one, or a group reaches over stages in a way that shows no law.
     """
+    return each_pipeline(
+        lambda of_pipeline, represented: _extended(of_pipeline, stages, represented, micro_batches), traces, stands_for
+    )
+
+
+def _extended(
+    traces: Sequence[Trace], stages: int, stands_for: Mapping[int, Sequence[int]], micro_batches: int | None
+) -> Extended:
+    """One pipeline with more stages."""
     traces = sorted(traces, key=lambda trace: trace.manifest.rank)
     ranks = stage_ranks(traces)
     if ranks.stages < _FEWEST:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -11,6 +12,10 @@ from presim.errors import InputError
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.schema import Group, Trace
 from presim.trace.signatures import Signature
+
+# Planned traces, the ranks that each represents, and sentences for the reader; and what makes them of one pipeline
+Extended: TypeAlias = tuple[list[Trace], dict[int, list[int]], list[str]]
+ExtendPipeline: TypeAlias = Callable[[Sequence[Trace], Mapping[int, Sequence[int]]], Extended]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,23 +111,31 @@ class StageMove:
         return dataclasses.replace(trace, manifest=new_manifest, signatures=signatures)
 
 
+def each_pipeline(extend: ExtendPipeline, traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]]) -> Extended:
+    """The traces of several pipelines side by side, each extended alone.
+
+    A job has several where ranks of one stage differ, as those of context parallelism do, which begin a ring's messages
+    in turn. ``stands_for``: the ranks that captured ones represent.
+    """
+    stride = _stride(traces)
+    by_place: dict[int, list[Trace]] = {}
+    for trace in traces:
+        by_place.setdefault(trace.manifest.rank % stride, []).append(trace)
+    extended = [extend(by_place[place], stands_for) for place in sorted(by_place)]
+    of_all = [trace for planned, _, _ in extended for trace in planned]
+    represented = {rank: ranks for _, of_ranks, _ in extended for rank, ranks in of_ranks.items()}
+    sentences = list(dict.fromkeys(sentence for _, _, said in extended for sentence in said))
+    return sorted(of_all, key=lambda trace: trace.manifest.rank), represented, sentences
+
+
 def stage_ranks(traces: Sequence[Trace]) -> StageRanks:
     """The ranks of a job's pipeline.
 
     Raises:
         InputError: no ranks send each other messages, or a stage has several traces or none.
     """
-    world_size = traces[0].manifest.world_size
-    distances = {
-        abs(trace.manifest.groups[signature.group].ranks[signature.peer] - trace.manifest.rank)
-        for trace in traces
-        for signature in trace.signatures
-        if isinstance(signature, Collective) and signature.kind in MESSAGES and signature.group >= 0
-        if 0 <= signature.peer < len(trace.manifest.groups[signature.group].ranks)
-    }
-    # The first and the last stage may send to each other, as with several chunks: that distance divides no world.
-    stride = max((distance for distance in distances if distance and world_size % distance == 0), default=world_size)
-    ranks = StageRanks(stride, world_size // stride)
+    stride = _stride(traces)
+    ranks = StageRanks(stride, traces[0].manifest.world_size // stride)
     if ranks.stages == 1:
         raise InputError(
             "no ranks of this job send each other messages as stages of a pipeline do, so it is not known what more "
@@ -135,6 +148,31 @@ def stage_ranks(traces: Sequence[Trace]) -> StageRanks:
             f"{', '.join(map(str, sorted(stages)))}; capture one rank of each"
         )
     return ranks
+
+
+def _stride(traces: Sequence[Trace]) -> int:
+    """The ranks of a stage, by the distance of those that send each other messages; all ranks without a pipeline."""
+    world_size = traces[0].manifest.world_size
+    distances = {distance for trace in traces for distance in _message_distances(trace).values()}
+    # The first and the last stage may send to each other, as with several chunks: that distance divides no world.
+    return max((distance for distance in distances if distance and world_size % distance == 0), default=world_size)
+
+
+def messages_between_stages(trace: Trace) -> list[int]:
+    """The signatures of messages to ranks of other stages; those within a stage are of rings, as for contexts."""
+    stride = _stride([trace])
+    return [number for number, distance in _message_distances(trace).items() if distance >= stride]
+
+
+def _message_distances(trace: Trace) -> dict[int, int]:
+    """How far away the rank is that gets or sends the messages of a signature."""
+    groups = trace.manifest.groups
+    return {
+        number: abs(groups[signature.group].ranks[signature.peer] - trace.manifest.rank)
+        for number, signature in enumerate(trace.signatures)
+        if isinstance(signature, Collective) and signature.kind in MESSAGES and signature.group >= 0
+        if 0 <= signature.peer < len(groups[signature.group].ranks)
+    }
 
 
 def represented_ranks(
