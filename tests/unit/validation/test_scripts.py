@@ -190,6 +190,7 @@ BAD = [
     ("benchmarks/capture_step", ("--pairs", "0"), "error: argument --pairs: 0 is no number of times; give 1 or more"),
     ("benchmarks/many_ranks", ("--ranks", "0"), "error: argument --ranks: 0 is no number of ranks; give 1 or more"),
     ("benchmarks/frameworks", ("no",), "error: there is no row no; there are torchtitan, megatron"),
+    ("benchmarks/added_time", ("no",), "error: there is no row no; there are torch, transformers"),
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/app_page", ("--opens", "0"), "error: argument --opens: 0 is no number of times; give 1 or more"),
     ("validation/astra_sim", (), "error: the following arguments are required: binary"),

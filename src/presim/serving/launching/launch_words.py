@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from presim.errors import InputError
 from presim.serving.launching.server_commands import ServerCommand
 from presim.serving.serving_plan import Kernels
-from presim.system.files import shortened
+from presim.system.files import FormatError, decode_foreign_json, shortened
 
 # Of vLLM's argparse: lower-case letters are powers of 1,000, capitals of 1,024
 _SUFFIXES = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -189,8 +188,8 @@ def _settings(name: str, options: dict[str, str]) -> Mapping[str, Any]:
     if not text:
         return dotted
     try:
-        document = json.loads(text)
-    except ValueError as error:
+        document = decode_foreign_json(text)
+    except FormatError as error:
         raise InputError(f"{name} of --from is no JSON ({error}); correct its quotes") from error
     if not isinstance(document, dict):
         raise InputError(f"{name} of --from is JSON, but no object; correct it")
