@@ -78,6 +78,7 @@ def capture_plan_and_evaluate(
     planned = Job(traces, captured.stands_for, manifest.coverage, notes)
     if save is not None:
         planned.save(save)
+    progress("simulating")
     prices, changes = options.price_folders, what_if_changes(options)
     return evaluate(planned, target, engine_options(options), prices=prices, changes=changes)
 

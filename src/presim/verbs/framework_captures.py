@@ -90,6 +90,7 @@ def _extended_stages(
         if not captured.is_whole:
             progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
             return _whole(run, target, progress)
+        progress(f"composing {plan.pipeline} stages of {run.step_micro_batches} micro-batches")
         if plan.virtual > 1:
             traces, stands_for, sentences = with_interleaved_stages(
                 captured.traces, plan.pipeline, plan.virtual, captured.stands_for, run.step_micro_batches
