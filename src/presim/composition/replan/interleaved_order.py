@@ -95,14 +95,17 @@ class InterleavedOrder(PassOrder):
         for role in captured_roles:
             candidates[role.content].append(role)
         source_by_pass = {}
+        nearest: dict[tuple[Hashable, tuple[int, ...]], Pass] = {}  # passes of one role have one source
         for role in roles:
             if role.content not in candidates:
                 raise InputError(
                     f"in stage {self.stage} of {self.stages}, what is exchanged beside a pass of chunk "
                     f"{self._chunk(role.turn.micro_batch)} is exchanged beside no pass of {captured.stages} stages"
                 )
-            of_content = candidates[role.content]
-            source_by_pass[role.turn] = min(of_content, key=functools.partial(_distance, role)).turn
+            key = role.content, role.preference
+            if key not in nearest:
+                nearest[key] = min(candidates[role.content], key=functools.partial(_distance, role)).turn
+            source_by_pass[role.turn] = nearest[key]
         return source_by_pass
 
     def _mirrored(self, number: int) -> int:
