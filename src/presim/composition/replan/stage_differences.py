@@ -70,7 +70,8 @@ def _last_step_calls(trace: Trace) -> Ints:
     step = trace.steps()[-1]
     entries = program_calls(trace, definitions(trace))
     entries = entries[(entries >= step.start) & (entries < step.stop)]
-    return entries[~np.isin(trace.columns["kind"][entries], _OF_THE_HOST)]
+    of_device: Ints = entries[~np.isin(trace.columns["kind"][entries], _OF_THE_HOST)]
+    return of_device
 
 
 def _beside_messages(trace: Trace, entries: Ints) -> tuple[Ints, Ints]:
