@@ -130,11 +130,11 @@ class InterleavedOrder(PassOrder):
         for before, turn in zip([None, *turns[:-1]], turns):
             chunk, micro_batch = self._chunk(turn.micro_batch), self._micro_batch(turn.micro_batch)
             is_last = not turn.is_forward and micro_batch == self.micro_batches // self.chunks - 1
-            ends = micro_batch == 0, is_last
+            boundaries = micro_batch == 0, is_last
             phase = self._phase(turn)
             follows = None if before is None else before.is_forward
             is_first = self._index(turn) == 0
-            content = (turn.is_forward, follows, is_first, self._embeds(turn), self._has_loss(turn), *ends)
+            content = (turn.is_forward, follows, is_first, self._embeds(turn), self._has_loss(turn), *boundaries)
             yield _Role(content, (chunk, *map(int, phase), *self._ends(turn)), turn)
 
     def _message_roles(self) -> Iterator[_Role]:

@@ -118,13 +118,13 @@ def each_pipeline(extend: ExtendPipeline, traces: Sequence[Trace], stands_for: M
     in turn. ``stands_for``: the ranks that captured ones represent.
     """
     stride = _stride(traces)
-    by_place: dict[int, list[Trace]] = {}
+    by_offset: dict[int, list[Trace]] = {}
     for trace in traces:
-        by_place.setdefault(trace.manifest.rank % stride, []).append(trace)
-    extended = [extend(by_place[place], stands_for) for place in sorted(by_place)]
+        by_offset.setdefault(trace.manifest.rank % stride, []).append(trace)
+    extended = [extend(by_offset[offset], stands_for) for offset in sorted(by_offset)]
     of_all = [trace for planned, _, _ in extended for trace in planned]
     represented = {rank: ranks for _, of_ranks, _ in extended for rank, ranks in of_ranks.items()}
-    sentences = list(dict.fromkeys(sentence for _, _, said in extended for sentence in said))
+    sentences = list(dict.fromkeys(sentence for _, _, sentences_of_one in extended for sentence in sentences_of_one))
     return sorted(of_all, key=lambda trace: trace.manifest.rank), represented, sentences
 
 
