@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +37,27 @@ def test_an_extended_pipeline_is_the_one_with_so_many_stages(stages: int, added:
     assert f"Extended from {stages} to {stages + added} pipeline stages" in sentences[0]
     for trace, other in zip(extended, wanted.traces(), strict=True):
         assert_equal(trace, other)
+
+
+def test_ranks_of_a_stage_that_differ_are_pipelines_of_their_own() -> None:
+    """As those of two contexts: each is extended as it would be alone."""
+    first = Pipeline(4, 9).traces()
+    second = list(map(_neighbour, first))
+    both, _, sentences = with_stages([*second, *first], 6, {})
+    alone = [with_stages(traces, 6, {})[0] for traces in (first, second)]
+    assert [trace.manifest.rank for trace in both] == list(range(12))
+    assert len(sentences) == 1
+    for trace, other in zip(both, [trace for pair in zip(*alone) for trace in pair], strict=True):
+        assert_equal(trace, other)
+
+
+def _neighbour(trace: Trace) -> Trace:
+    """The trace as that of the other rank of two in a stage."""
+    groups = tuple(
+        msgspec.structs.replace(group, ranks=tuple(rank ^ 1 for rank in group.ranks)) for group in trace.manifest.groups
+    )
+    manifest = msgspec.structs.replace(trace.manifest, rank=trace.manifest.rank ^ 1, groups=groups)
+    return dataclasses.replace(trace, manifest=manifest)
 
 
 def test_fewer_micro_batches_than_the_schedule_needs_to_repeat_are_run_as_they_are() -> None:
