@@ -23,6 +23,7 @@ from presim.errors import InputError
 from presim.system.files import check_folder, make_folder
 
 CAPTURED_ON = "a100-80gb-sxm"
+COLUMNS = ("id", "command", "gpu", "micro_batch", "step_time_s")
 ABOUT = """# Convolutional networks
 
 Steps of NVIDIA's DeepLearningExamples on one GPU: classifiers in NGC 21.03, with the batch sizes and layouts of its
@@ -36,6 +37,21 @@ HEADER = (
     "| run | images/s | step, ms | presim, ms | 80 % interval | error |",
     "|---|---:|---:|---:|---:|---:|",
 )
+
+
+def read(table: Path) -> list[dict[str, str]]:
+    """The rows of a table.
+
+    Raises:
+        InputError: there is no such file, or it lacks a column.
+    """
+    if not table.is_file():
+        raise InputError(f"there is no table {table}; validation/convnets.csv is one")
+    with table.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
+            raise InputError(f"{table} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+        return list(reader)
 
 
 def capture(row: dict[str, str], captures: Path) -> Path:
@@ -94,12 +110,9 @@ def main() -> None:
     parser.add_argument("table", metavar="CASES.csv", type=Path)
     parser.add_argument("--captures", metavar="DIR", type=Path, required=True, help="folder of saved captures")
     options = parser.parse_args()
-    if not options.table.is_file():
-        raise InputError(f"there is no table {options.table}; validation/convnets.csv is one")
+    rows = read(options.table)
     check_folder(options.captures)
     make_folder(options.captures)
-    with options.table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
     print(ABOUT)
     print("\n".join(page(rows, options.captures)))
 

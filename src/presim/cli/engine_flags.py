@@ -17,16 +17,9 @@ _NAMED = {
     "-dp": "--dp with experts, else --replicas",
     "--decode-context-parallel-size": "--dcp",
     "-dcp": "--dcp",
-    "--enable-expert-parallel": "--ep",
     "--ep-size": "--ep, with the ranks of --tp and --dp",
     "--kv-cache-dtype": "--kv",
     "--quantization": "--weights; without it the checkpoint's own type",
-    "--enforce-eager": "--eager",
-    "--disable-cuda-graph": "--eager",
-    "--no-async-scheduling": "--no-async",
-    "--disable-overlap-schedule": "--no-async",
-    "--no-enable-prefix-caching": "--no-prefix-caching",
-    "--disable-radix-cache": "--no-prefix-caching",
     "--scheduling-policy": "--policy",
     "--num-gpu-blocks-override": "--num-gpu-blocks",
     "--context-length": "--max-model-len",
@@ -70,9 +63,11 @@ def hint(flag: str) -> str | None:
     >>> hint("--tensor-parallel-size")
     "--tensor-parallel-size is the engine's name: write --tp"
     """
+    from presim.serving.launching.launch_words import FLAGS
+
     word = flag.replace("_", "-")
-    if word in _NAMED:
-        return f"{flag} is the engine's name: write {_NAMED[word]}"
+    if (own_name := _NAMED.get(word) or FLAGS.get(word)) is not None:
+        return f"{flag} is the engine's name: write {own_name}"
     return f"{flag}: {_NOT_MODELLED[word]}" if word in _NOT_MODELLED else None
 
 

@@ -32,8 +32,8 @@ def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
 
 def _price_one(signature: Convolution, device: Device) -> Price:
     constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
-    moved_bytes = _bytes(signature)
-    streaming = memory_bound_kernels.seconds(moved_bytes, device, constants)
+    bytes_once = moved_bytes(signature)
+    streaming = memory_bound_kernels.seconds(bytes_once, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and _by_tensor_cores(signature, device):
         transpose = streaming * (_TF32_TRANSPOSES if signature.compute == "tf32" else _TRANSPOSES)
@@ -82,8 +82,8 @@ def _has_narrow_groups(signature: Convolution) -> bool:
     return signature.groups > 1 and signature.in_channels // signature.groups <= 4
 
 
-def _bytes(signature: Convolution) -> float:
-    """Input, output and filter once."""
+def moved_bytes(signature: Convolution) -> float:
+    """Bytes of the input, the output and the filters, each once."""
     size = dtype_bytes(signature.dtype)
     points = signature.in_channels * math.prod(signature.input_size)
     points += signature.out_channels * math.prod(signature.output_size)

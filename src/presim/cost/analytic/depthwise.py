@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presim.cost.analytic import memory_bound_kernels
+from presim.cost.analytic import convolution, memory_bound_kernels
 from presim.cost.analytic.gpu_figures import Device
 from presim.cost.analytic.operator_constants import MemoryConstants, find_constants
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Convolution, Elementwise, Signature
 
-# SM clocks a point. cuDNN's: ConvNeXt V2 Huge in bf16 takes 2.0 ms forward and 5.8 ms backward for 0.21 billion points
-# on an H100 and an H200 (validation/results/h100, h200). PyTorch's own, for fp32: what these and the other operators
-# leave of the steps of EfficientNet B0 and B4 in TF32 on an A100 (validation/convnets.csv).
+# SM clocks for each point. Of cuDNN's kernels: ConvNeXt V2 Huge in bf16 takes 2.0 ms forward and 5.8 ms backward for
+# 0.21 billion points, on an H100 and on an H200 (validation/results/h100, h200). Of PyTorch's own kernels for fp32: the
+# measured steps of EfficientNet B0 and B4 in TF32 on an A100, less the prices of all other operators
+# (validation/convnets.csv).
 _CLOCKS = {"forward": 2.3, "backward_data": 3.3, "backward_weight": 3.3}
 _OWN_CLOCKS = 6.0
 _OWN_FORWARD = ("aten::_conv_depthwise2d", "aten::conv_depthwise3d")
@@ -40,10 +41,11 @@ def price(signatures: Sequence[Convolution | Elementwise], device: Device) -> li
 
 def _price_one(signature: Convolution | Elementwise, device: Device) -> Price:
     constants, borrowed = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
-    streaming = memory_bound_kernels.seconds(_moved_bytes(signature), device, constants)
+    moved_bytes = convolution.moved_bytes(signature) if isinstance(signature, Convolution) else float(signature.bytes)
+    streaming = memory_bound_kernels.seconds(moved_bytes, device, constants)
     issuing = _clocks(signature) / (device.sms * device.clock_hz) if device.clock_hz else 0.0
     duration = max(streaming, constants.launch_us * 1e-6 + issuing)
-    width = min(_UNCERTAINTY * borrowed * device.uncertainty_factor, 0.9)
+    width = min(_UNCERTAINTY * borrowed * device.uncertainty_factor, 0.9) if device.clock_hz else 0.9
     bound = "memory" if streaming >= duration else "compute"
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, "analytic/depthwise", bound, shared=width)
 
@@ -57,13 +59,3 @@ def _clocks(signature: Convolution | Elementwise) -> float:
     sizes = signature.input_size if backward else signature.output_size
     channels = signature.in_channels if backward else signature.out_channels
     return _CLOCKS[signature.direction] * signature.batch * channels * math.prod(sizes)
-
-
-def _moved_bytes(signature: Convolution | Elementwise) -> float:
-    """Input, output and filters once."""
-    if isinstance(signature, Elementwise):
-        return float(signature.bytes)
-    points = signature.in_channels * math.prod(signature.input_size)
-    points += signature.out_channels * math.prod(signature.output_size)
-    taps = signature.out_channels * math.prod(signature.filter_size)
-    return float(dtype_bytes(signature.dtype) * (signature.batch * points + taps))

@@ -45,7 +45,7 @@ _NUMBERS = {
     "--prefill-schedule-interval": "--prefill-schedule-interval",
     "--scheduler-recv-interval": "--scheduler-recv-interval",
 }
-_FLAGS = {
+FLAGS = {
     "--enable-expert-parallel": "--ep",
     "--enable-ep-moe": "--ep",
     "--enforce-eager": "--eager",
@@ -108,8 +108,8 @@ def words_of(
             words += [_NUMBERS[name], _number(name, value)]
         elif name in _FRACTIONS:
             words += [_FRACTIONS[name], value]
-        elif name in _FLAGS:
-            words += [_FLAGS[name]] if value.lower() != "false" else []
+        elif name in FLAGS:
+            words += [FLAGS[name]] if value.lower() != "false" else []
         elif name == "--scheduling-policy" and command.engine == "vllm":
             words += ["--policy", value]
         elif not _WITHOUT_EFFECT.match(name):
