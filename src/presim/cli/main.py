@@ -158,7 +158,7 @@ def run(args: list[str] | None = None) -> int:
     try:
         words = sys.argv[1:] if args is None else args
         surroundings.check(words)
-        with command_line.running("" if words[:1] == ["report"] else words):  # another command made the result
+        with command_line.running(words):
             outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
         if (interrupt := interrupts.taken()) is not None:

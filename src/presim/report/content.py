@@ -46,8 +46,12 @@ class Cell:
 
 def rank_and_cluster(result: Result) -> str:
     """The rank that the figures describe, and its cluster."""
-    job = result.job
-    return f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
+    return f"rank {result.job.rank} of {result.job.world_size} · {cluster(result)}"
+
+
+def cluster(result: Result) -> str:
+    """Nodes, GPUs of each and their kind, as in ``2 x 8 H100``."""
+    return f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}"
 
 
 def failure(result: Result) -> tuple[str, str] | None:

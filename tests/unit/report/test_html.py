@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -104,7 +105,10 @@ def test_a_kept_result_becomes_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     json.write(result, tmp_path / "r.json")
     assert main.run(["report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]) == 0
     assert capsys.readouterr().out == ""
-    assert (tmp_path / "r.html").read_text() == html.render(result)
+    written = (tmp_path / "r.html").read_text()
+    command = shlex.join(["presim", "report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")])
+    assert f"<code>{command}</code> · written" in written
+    assert written.partition("<footer")[0] == html.render(result).partition("<footer")[0]
 
 
 def test_a_kept_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from presim.report.content import cluster
 from presim.result import Result
 from presim.studies.gate.budget_files import JobBudget
 from presim.system.files.field_docs import doc
@@ -35,6 +36,7 @@ class Verdict(msgspec.Struct, frozen=True):
     step_time_change_s: Annotated[float | None, doc("Against the baseline, where it has this job.")]
     memory_bytes: Annotated[int | None, doc("Bytes of the device in use at the peak.")]
     memory_change_bytes: Annotated[int | None, doc("Against the baseline.")]
+    cluster: Annotated[str, doc("Its nodes and GPUs, as in 2 x 8 H100; empty where there is no prediction.")] = ""
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -67,6 +69,7 @@ def verdict(budget: JobBudget, result: Result | None, failure: str, baseline: Re
         step_time_change_s=None if step is None or before is None else step - before,
         memory_bytes=memory,
         memory_change_bytes=None if memory is None or baseline is None else memory - used_bytes(baseline),
+        cluster="" if result is None else cluster(result),
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from presim.report.rendering import json_text
+from presim.report.screen import Title
 from presim.studies.gate.budget_check import Gate, Verdict
 from presim.units import gib, seconds
 
@@ -25,12 +26,22 @@ def write(gate: Gate, file: IO[str] | None = None) -> None:
 
 def render(gate: Gate) -> RenderableType:
     """The verdicts as something rich can print."""
-    lines: list[RenderableType] = []
+    lines: list[RenderableType] = [Title(count_kept(gate), _clusters(gate)), Text()]
     for job in gate.jobs:
         mark = ("✓ ", "bold green") if job.passed else ("✗ ", "bold red")
         lines.append(Text.assemble(mark, (job.name, "bold"), "  ", (figures(job), "dim")))
         lines += [Text(f"    {sentence}", "dim" if passed else "red") for sentence, passed in sentences(job)]
     return Group(*lines)
+
+
+def count_kept(gate: Gate) -> str:
+    """How many jobs keep their budgets, in words."""
+    return f"{sum(job.passed for job in gate.jobs)} of {len(gate.jobs)} jobs keep their budgets"
+
+
+def _clusters(gate: Gate) -> str:
+    """The clusters of all jobs, each once, in the order of the file."""
+    return ", ".join(dict.fromkeys(job.cluster for job in gate.jobs if job.cluster))
 
 
 def figures(job: Verdict) -> str:
@@ -56,18 +67,18 @@ def sentences(job: Verdict) -> list[tuple[str, bool]]:
 
 def markdown(gate: Gate) -> str:
     """A table for a pull request."""
-    num_passed = sum(job.passed for job in gate.jobs)
     lines = [
-        f"### presim: {num_passed} of {len(gate.jobs)} jobs keep their budget",
+        f"### presim: {count_kept(gate)}",
         "",
         *(["partial: the work was interrupted", ""] if gate.partial else []),
-        "| job | step time | change | memory | change | budget |",
-        "|---|---|---|---|---|---|",
+        "| job | cluster | step time | change | memory | change | budget |",
+        "|---|---|---|---|---|---|---|",
     ]
     for job in gate.jobs:
         broken = [sentence for sentence, passed in sentences(job) if not passed]
         cells = [
             job.name,
+            job.cluster,
             "" if job.step_time_s is None else seconds(job.step_time_s),
             _change(job.step_time_change_s, seconds).strip(" ()"),
             "" if job.memory_bytes is None else gib(job.memory_bytes),

@@ -15,10 +15,11 @@ from presim.cli import main
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import evaluate
 from presim.hardware.cluster_choice import choose_cluster
+from presim.report.blocks import HeadingBlock, blocks
 from presim.result import Result
 from presim.studies.gate import budget_files
 from presim.studies.gate import text as report
-from presim.studies.gate.budget_check import used_bytes, verdict
+from presim.studies.gate.budget_check import SCHEMA_VERSION, Gate, used_bytes, verdict
 from presim.studies.gate.budget_files import JobBudget
 from presim.trace import job_store
 from presim.trace.job import Job
@@ -150,3 +151,11 @@ def test_the_fixture_fails_a_test_that_breaks_a_limit(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout
     assert "no-such.py" in done.stdout
     assert "no limit is called step_time; there are step_time_s" in done.stdout
+
+
+def test_a_page_of_verdicts_names_the_cluster_of_each_job_once(result: Result) -> None:
+    judged = verdict(JobBudget(name="a", run=("x",), mfu=0.0), result, "", None)
+    answer = Gate(SCHEMA_VERSION, True, [judged, judged, verdict(JobBudget(name="b", run=("x",)), None, "gone", None)])
+    title = blocks(report.render(answer))[0]
+    assert title == HeadingBlock("2 of 3 jobs keep their budgets", "16 x 8 NVIDIA H100 80GB HBM3", 1)
+    assert "| a | 16 x 8 NVIDIA H100 80GB HBM3 |" in report.markdown(answer)
