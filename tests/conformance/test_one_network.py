@@ -91,7 +91,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", marked(CASES, long=["NVL72 racks, EP x DP"]))
+LONG = (  # each has a shorter sibling on the same network
+    *("two nodes, one group", "four leaves, TP x DP", "tree 1:1, EP", "tree 4:1, EP x DP", "ECMP, DP", "rail, EP"),
+    *("torus, DP of every second node", "ring, EP", "dragonfly, TP x DP", "tree 2:1, PP x TP", "torus, TP x DP"),
+    *("PCIe nodes with two ports, DP", "mesh nodes, TP x DP", "two leaves, EP x DP", "three leaves, EP x DP"),
+    *("dragonfly, PP x DP", "torus, PP x DP", "pods 4:1, EP x DP", "NVL72 racks, EP x DP"),
+)
+
+
+@pytest.mark.parametrize("name", marked(CASES, long=LONG))
 def test_every_way_of_asking_gives_the_same_step(name: str) -> None:
     """By one rank of each stage, with a rank or node that is hardly slower, and with every rank by itself."""
     job = CASES[name]

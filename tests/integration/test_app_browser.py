@@ -70,6 +70,9 @@ PAGES = {  # address: what is there when it is drawn
 }
 
 
+USUAL_PAGES = ("", "ask/serve", "result/compose-1/summary", "result/rl-1/pools", "compare/compose-1,compose-2")
+
+
 def served(state: AppState) -> Iterator[str]:
     listening = listening_socket(0, "--port")
     server = uvicorn.Server(
@@ -128,7 +131,7 @@ def set_field(browser: Browser, identifier: str, value: str) -> None:
     )
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", marked(PAGES, [page for page in PAGES if page not in USUAL_PAGES]))
 def test_a_page_fits_every_window_and_logs_nothing(address: str, browser: Browser, page: str) -> None:
     for width in layout.WIDTHS:
         browser.resize(width)
@@ -137,8 +140,9 @@ def test_a_page_fits_every_window_and_logs_nothing(address: str, browser: Browse
         assert layout.faults(browser) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is installed by `make app`")
-@pytest.mark.parametrize("theme", marked(("light", "dark"), long=("dark",)))
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation(address: str, browser: Browser, theme: Literal["light", "dark"]) -> None:
     """Contrast, names, roles and structure by WCAG 2.2 AA, of every page."""
     axe = AXE.read_text()
@@ -250,6 +254,7 @@ def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folde
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.long
 def test_two_degrees_are_composed_from_eager_layers(address: str, browser: Browser) -> None:
     """Megatron's trainer is not captured for a slider; values that are refused show the base without differences."""
     browser.resize(1280)
@@ -268,6 +273,7 @@ def test_two_degrees_are_composed_from_eager_layers(address: str, browser: Brows
     assert "--framework eager" in command
 
 
+@pytest.mark.long
 def test_a_sweep_has_a_row_for_every_value(address: str, browser: Browser) -> None:
     """The base is among them, and says that it is."""
     browser.resize(1280)
@@ -314,6 +320,7 @@ def test_requests_have_their_times_and_the_batch_its_peak(address: str, browser:
     assert labels[1] == f"KV cache over time: at most {max(load['kv_use']) * 100:.1f} % of the blocks"
 
 
+@pytest.mark.long
 def test_load_curves_have_the_limit_and_the_knee(address: str, browser: Browser) -> None:
     """A curve of each latency over nine rates; lines and their names are in the label of the chart."""
     browser.resize(1280)
@@ -334,6 +341,7 @@ def test_a_page_follows_what_happens_in_the_folder(empty: str, browser: Browser,
     browser.wait("!!document.querySelector('[data-result=mine]')")
 
 
+@pytest.mark.long
 def test_pages_that_were_left_keep_no_connection(address: str, browser: Browser) -> None:
     """A browser has six to a server: the seventh page waited for one of them until the first was forgotten."""
     for _ in range(8):

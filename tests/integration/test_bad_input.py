@@ -153,6 +153,7 @@ def test_a_script_without_optimizer_steps_is_one_step(tmp_path: Path) -> None:
     assert any("called no optimizer step" in note for note in result["notes"])
 
 
+@pytest.mark.long
 def test_a_script_beyond_the_limit_is_ended_with_its_line(tmp_path: Path) -> None:
     """The message has the limit, the line and the option to raise it; no process is left."""
     script = write(tmp_path, "import torch\nx = torch.zeros(1, device='cuda')\nwhile x.item() < 1:\n    x += 1e-9\n")
@@ -211,7 +212,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(tmp_path: Path) -> N
 BLOCKED = WORK + "print('ready', flush=True)\nwhile True:\n    torch.cuda.synchronize()\n"
 
 
-@pytest.mark.parametrize("how_often", [1, 2])
+@pytest.mark.parametrize("how_often", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
     """Pressed once or twice: no process, temporary folder or result is left; exit code 130."""
     script = write(tmp_path, BLOCKED)
@@ -255,6 +256,7 @@ def test_an_ended_explanation_ends_its_capture(number: signal.Signals, tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {"script.py", "tmp", "job", "ready"} | partial_answers
 
 
+@pytest.mark.long
 def test_a_killed_launcher_ends_its_script(tmp_path: Path) -> None:
     """Its standard output closes only when the last process has ended."""
     running = start("run", *ONE, write(tmp_path, BLOCKED), cwd=tmp_path, TMPDIR=str(tmp_path))

@@ -128,6 +128,7 @@ def test_attention_has_its_shapes_whatever_the_layout_of_its_inputs() -> None:
     assert shapes == [(direction, 2, 8, 2, 512, 512, True) for direction in ("forward", "backward")]
 
 
+@pytest.mark.long
 def test_ranks_of_a_node_compile_a_graph_once(tmp_path: Path) -> None:
     """Their GPUs have different indices, for which PyTorch would compile forward and backward in each of them."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

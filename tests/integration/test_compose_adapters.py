@@ -54,6 +54,7 @@ def reduced_bytes(result: Result) -> int:
     return sum(row.bytes for row in result.collectives if row.kind in kinds)
 
 
+@pytest.mark.long
 def test_gradients_of_adapters_alone_are_reduced(tmp_path: Path) -> None:
     result = evaluated(tmp_path, "zero_optimization.stage=2", data_style="zero1")
     steps = 16 // 8  # micro-batches, whose gradients ZeRO-2 reduces one by one

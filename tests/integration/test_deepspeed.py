@@ -11,6 +11,7 @@ import pytest
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Copy, Gemm, Optimizer
 from support.captured import ROOT, Job, run
+from support.long_cases import marked
 
 RANKS = 8
 LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY, TOKENS = 4, 512, 1376, 32000, 2048
@@ -33,7 +34,7 @@ def zero(stage: int, *args: str) -> Job:
     return run("deepspeed_zero.py", "--model", "tiny", "--stage", str(stage), *args, world_size=RANKS)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", marked([0, 1, 2, 3], ["0", "1", "2"]))
 def test_the_model_s_parameters_are_counted_in_all_and_per_rank(stage: int) -> None:
     model = zero(stage).trace.manifest.model
     assert model["parameters"] == PARAMETERS
@@ -136,6 +137,7 @@ def test_offloaded_parameters_leave_the_device_between_steps() -> None:
     assert offloaded.held_after_step()[Category.PARAMETER] < kept.held_after_step()[Category.PARAMETER]
 
 
+@pytest.mark.long
 def test_ranks_agree_on_lists_that_exceed_one_broadcast() -> None:
     """80 KB: ZeRO-3's module order is that long with many adapters."""
     assert len(run("deepspeed_long_list.py", world_size=RANKS, steps=2).trace.steps()) == 2

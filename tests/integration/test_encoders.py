@@ -13,6 +13,7 @@ LAYERS, HIDDEN, VOCABULARY, WORDS, TEXTS = 2, 256, 1024, 128, 2
 RECIPE = ROOT / "validation" / "recipes" / "megatron_encoders.py"
 
 
+@pytest.mark.long
 def test_bert_has_products_of_its_layers_of_its_head_and_of_which_sentence_comes_first() -> None:
     job = run(
         *(str(RECIPE), "--family", "bert", "--engine", "local", "--style", "gpt", "--tied", "--positions", "learned"),

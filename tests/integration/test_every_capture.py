@@ -27,7 +27,7 @@ JOBS = {
 }
 
 
-@pytest.fixture(params=marked(JOBS, ["llama 70b", "llama 70b tp"]))
+@pytest.fixture(params=marked(JOBS, ["llama 70b", "llama 70b tp", "vit", "vit checkpointed"]))
 def job(request: pytest.FixtureRequest) -> Job:
     return JOBS[request.param]()
 

@@ -122,6 +122,7 @@ signal.pause()
 """
 
 
+@pytest.mark.long
 def test_a_killed_launcher_ends_all_forks(tmp_path: Path) -> None:
     """Through the zygote; the pipe closes when the last fork has ended."""
     script = tmp_path / "waits.py"
@@ -195,6 +196,7 @@ def _as_for_a_user() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 def test_captures_of_tests_have_the_same_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are forks of a server's (`support.preloaded`), of whose environment a second request makes a base."""
     script = tmp_path / "script.py"
@@ -214,6 +216,7 @@ def test_captures_of_tests_have_the_same_trace(tmp_path: Path, monkeypatch: pyte
     assert all(trace.manifest.allocator == alone.manifest.allocator for trace in traces)
 
 
+@pytest.mark.long
 def test_preimported_scripts_have_the_same_trace(tmp_path: Path) -> None:
     """Its files run again in the fork; the next capture is a fork of the same zygote."""
     (tmp_path / "preparation.py").write_text(PREPARES)
@@ -229,6 +232,7 @@ def test_preimported_scripts_have_the_same_trace(tmp_path: Path) -> None:
     assert traces[0].manifest.allocator == traces[1].manifest.allocator == traces[2].manifest.allocator
 
 
+@pytest.mark.long
 def test_a_script_that_uses_the_device_during_import_runs_separately(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\ntorch.ones(3, device='cuda').sum()\n")

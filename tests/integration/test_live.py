@@ -43,6 +43,7 @@ def test_a_training_loop_prints_the_result_s_step_time(tmp_path: Path) -> None:
         assert step["tokens_per_s"] == pytest.approx(65536 / expected, rel=0.01)
 
 
+@pytest.mark.long
 def test_without_host_time_each_run_prints_the_same(tmp_path: Path) -> None:
     """Equal to a float's resolution; only the first step differs, by its set-up."""
     first, result = timed(tmp_path, "--live", "--host-time", "0")
@@ -64,6 +65,7 @@ def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path
     assert seconds < 0.5 * result["step_time_s"]
 
 
+@pytest.mark.long
 def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> None:
     """The live time and its result's agree within 1 %, and with a run without a live clock within 2 %."""
     options = ("--gpu", "h100-sxm", "--nodes", "16", "--steps", "0", "--live", "--quiet", "--json", tmp_path / "r.json")

@@ -33,6 +33,7 @@ def test_hosts_fetch_each_parameter_that_they_hash() -> None:
     assert reads("--hash-weights") - reads() >= 2 * 12  # each layer's
 
 
+@pytest.mark.long
 def test_the_host_waits_for_every_loss_and_logged_value() -> None:
     job = run(str(RECIPE), *SMALL, world_size=2, steps=STEPS)
     read = Counter[str]()

@@ -45,6 +45,7 @@ def misuse(folder: Path, text: str, *options: str) -> tuple[int, list[str]]:
     return ended.returncode, [sentence.replace(f"{folder}/", "") for sentence in result["misuse"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "then", "reported"),
     [
@@ -124,6 +125,7 @@ graph.replay()
 """
 
 
+@pytest.mark.long
 def test_work_captured_into_a_graph_is_not_checked(tmp_path: Path) -> None:
     """Its indices are filled before a replay."""
     assert misuse(tmp_path, REPLAYED) == (ExitCode.STANDS, [])
@@ -142,11 +144,13 @@ assert cuda.cudaMemcpy(host, ctypes.c_void_p(address), ctypes.c_size_t(4096), 2)
 """
 
 
+@pytest.mark.long
 def test_blocks_of_a_graph_s_pool_are_not_checked(tmp_path: Path) -> None:
     """Programs keep their addresses between replays."""
     assert misuse(tmp_path, POOL) == (ExitCode.STANDS, [])
 
 
+@pytest.mark.long
 def test_the_sanitizer_is_imported_only_on_request(tmp_path: Path) -> None:
     """Its import alone makes PyTorch call Python at each event."""
     text = "import sys, torch\ntorch.ones(9, device='cuda').sum()\nassert 'torch.cuda._sanitizer' not in sys.modules\n"
@@ -163,6 +167,7 @@ cuda.cudaMemcpy(block, host, ctypes.c_size_t(1001), 1)
 """
 
 
+@pytest.mark.long
 def test_copies_must_stay_within_memory_outside_pytorch(tmp_path: Path) -> None:
     code, found = misuse(tmp_path, ALLOCATED)
     expected = "a copy of 1001 bytes writes 1 byte beyond the end of an allocation of 1000 bytes"

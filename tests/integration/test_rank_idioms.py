@@ -233,6 +233,7 @@ LONG = (
     *("crossed on two streams with synchronisation", "groups used by one rank each", "message and collective"),
     *("ring of pairs", "ring of pairs in order", "exchange in one batch", "names crossed", "equal names crossed"),
     *("blocking wait", "all to all", "two on each GPU", "loaded by all to the first GPU"),
+    *("crossed", "created in another order", "main process first", "broadcast read back", "graph"),
 )
 
 

@@ -166,6 +166,7 @@ def test_only_a_decoder_s_adapters_are_updated_and_layers_are_recomputed() -> No
     assert job.gemm_flops(Phase.RECOMPUTE) >= 2 * 2 * tokens * layers * (layer - hidden * ffn)
 
 
+@pytest.mark.long
 @pytest.mark.needs("deepspeed")
 @pytest.mark.parametrize("stage", marked([0, 2, 3], ["0", "2"]))
 def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -> None:

@@ -40,7 +40,7 @@ CASES = [
         "megatron_gpt.py --model tiny --pipeline-parallel 2 --sequence 512 --steps 2 --micro-batches {}",
         4,
         6,
-        marks=(megatron,),
+        marks=(megatron, pytest.mark.long),
     ),
 ]
 

@@ -12,6 +12,7 @@ from presim.errors import InputError
 from presim.evaluation.options import RunOptions
 from presim.trace.schema import Trace
 from support.captured import SCRIPTS, evaluated
+from support.long_cases import marked
 from support.replanned import broken_rules, calls_that_differ, live_blocks
 
 pytestmark = pytest.mark.torch_cuda
@@ -38,7 +39,7 @@ def captured(way: str, layers: int, micro_batches: int = 1) -> list[Trace]:
     return [evaluation.ranks[rank].trace for rank in sorted(evaluation.ranks)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.way)
+@pytest.mark.parametrize("case", marked(CASES, ["fsdp", "checkpoint"], lambda case: case.way))
 def test_an_extended_job_is_the_one_with_so_many_layers(case: Case) -> None:
     """Calls of steps in their order with what they refer to, and live blocks after steps."""
     traces, larger, wanted = (captured(case.way, layers) for layers in (5, 6, case.layers))
@@ -64,6 +65,7 @@ def test_one_capture_by_itself_says_the_same_of_all_calls_in_layers() -> None:
         assert differing <= outside
 
 
+@pytest.mark.long
 def test_layers_are_added_before_micro_batches() -> None:
     traces, wanted = captured("fsdp", 5, 4), captured("fsdp", 9, 7)
     extended, _ = with_layers(traces, 9, captured("fsdp", 6, 4))

@@ -49,6 +49,7 @@ def test_a_search_shows_the_fastest_placement(tmp_path: Path) -> None:
     assert all(alternative["refusal"] or alternative["estimate_s"] for alternative in unseen)
 
 
+@pytest.mark.long
 def test_knobs_of_both_sides_vary(tmp_path: Path) -> None:
     path, written = tmp_path / "step.json", tmp_path / "best.txt"
     vary = "--vary tp=1,2 --vary rollout-tp=1,2 --vary staleness=0,1p --vary rollout-gpus=4"

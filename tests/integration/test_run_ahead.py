@@ -181,6 +181,7 @@ LONG = (  # each holds memory as another does
         "polls a stream",
         "synchronises the device",
     ),
+    *("drops what a query finds done", "new pageable memory", "pageable memory used before"),
     *("pinned buffers from the cache", "pinned buffers still in use", "registers and unregisters"),
 )
 

@@ -39,6 +39,7 @@ def test_a_pipeline_takes_its_slowest_stage_s_work_and_one_pass_through_the_othe
     assert equal < ranks[1].bubble_s / ranks[1].step_time_s < equal + 0.08
 
 
+@pytest.mark.long
 def test_a_zero_bubble_schedule_has_few_bubbles() -> None:
     """ZBV fills bubbles with weight gradients: it idles about half as long as interleaved 1F1B."""
     ranks = by_rank("ZBVZeroBubble")

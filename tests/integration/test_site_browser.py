@@ -48,6 +48,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield chromium
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("question", "page"),
     [

@@ -25,6 +25,7 @@ def hugging_face(backend: str) -> Job:
     return run("hf_trainer.py", "--backend", backend, "--length", "256", world_size=RANKS, steps=2)
 
 
+@pytest.mark.long
 @pytest.mark.needs("lightning")
 @pytest.mark.parametrize("strategy", marked(["ddp", "fsdp"], ["ddp"]))
 def test_a_forward_in_the_optimizer_s_closure_is_a_forward(strategy: str) -> None:

@@ -24,7 +24,7 @@ def layer(recipe: str = "") -> Job:
     return run("transformer_engine_layer.py", "layer", *(["--recipe", recipe] if recipe else []), steps=2)
 
 
-@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current"]))
+@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current", "block"]))
 def test_products_of_a_layer_have_the_model_s_shapes(recipe: str) -> None:
     """Two FLOPs per parameter and token forward, four backward, whatever the type of the products."""
     job = layer(recipe)
@@ -71,12 +71,13 @@ def test_its_adam_updates_every_parameter() -> None:
     assert found[0].bytes_written == pytest.approx(10 * PARAMETERS, rel=1e-3)
 
 
-@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current"]))
+@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current", "block"]))
 def test_no_kernel_is_known_by_its_name_only(recipe: str) -> None:
     job = layer(recipe)
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
 
 
+@pytest.mark.long
 def test_a_fused_router_spreads_tokens_as_the_policy_says() -> None:
     """The script compares the loads that the host reads, from a plain call and from a CUDA graph."""
     assert run("transformer_engine_router.py", steps=2).evaluation.priced.trace.manifest.exit == "ok"

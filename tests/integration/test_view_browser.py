@@ -114,7 +114,7 @@ def test_links_have_the_load_of_the_moment(address: tuple[str, Shown], browser: 
         assert said == [loads[moment] for *_, loads in links]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 @pytest.mark.parametrize("pane", PANES)
 def test_a_pane_is_drawn_without_errors_and_looks_as_before(
     address: tuple[str, Shown], browser: Browser, pane: str, theme: Literal["light", "dark"], tmp_path: Path

@@ -24,8 +24,9 @@ LONG = (  # the slowest; other kinds are tables, JSON, TOML and logs too
     *("fitted cluster", "node", "profiler trace", "trained result", "budgets", "Azure's trace", "BurstGPT's trace"),
     *("served config", "benchmark", "overheads", "PyTorch's profile", "compressed profile", "groups beside Chakra's"),
     *("profile to calibrate by", "log of step times", "Mooncake's trace", "compared result"),
+    *("LLMServingSim's trace", "workload", "nccl-tests log"),
 )
-LONG_OF_MODELS = ("graph", "study", "shown search")
+LONG_OF_MODELS = ("graph", "study", "shown search", "composed graph")
 
 
 def _name(kind: Kind) -> str:

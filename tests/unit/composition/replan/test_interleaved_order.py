@@ -35,7 +35,7 @@ def test_backward_passes_begin_with_the_last_chunk() -> None:
     assert turns == "F0F1F2B2F3B3F4B0F5B1F6B6F7B7B4B5"
 
 
-@pytest.mark.parametrize("stages", [6, 8, 16])
+@pytest.mark.parametrize("stages", [6, 8, pytest.param(16, marks=pytest.mark.long)])
 @pytest.mark.parametrize("chunks", [2, 5])
 def test_four_stages_have_all_parts_of_passes_of_more(stages: int, chunks: int) -> None:
     first, last = captured_micro_batches(CAPTURED_STAGES)

@@ -26,6 +26,7 @@ from presim.planner.study import ranked
 from presim.planner.trials.point_evaluator import PlanEvaluator
 from presim.planner.trials.trial import Point, Trial, key
 from presim.planner.trials.trial_messages import Reply, Subject
+from support.long_cases import marked
 from support.searching import InProcess
 
 pytestmark = [pytest.mark.torch_cuda]
@@ -103,7 +104,7 @@ def search(space: Space, objective: str, *, prune: bool, store: NoStore | None =
 
 
 @pytest.mark.parametrize("objective", ["tokens_per_s_per_gpu", "step_time"])
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", marked(SPACES, ["pipelines", "offloading and passes"]))
 def test_pruned_and_exhaustive_search_give_the_same_optimum(name: str, objective: str) -> None:
     whole, pruned = search(SPACES[name], objective, prune=False), search(SPACES[name], objective, prune=True)
     assert [trial.point for trial in whole] == [trial.point for trial in pruned]

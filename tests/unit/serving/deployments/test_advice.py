@@ -16,7 +16,9 @@ from support.deployments import point
     ("gpu", "tpot_ms", "beginnings"),
     [
         ("l40s", 12.0, ["Fewer bits: a checkpoint for --weights fp8 allows 1 x l40s TP", "Another GPU: --gpu "]),
-        ("h100-sxm", 0.5, ["More GPUs: with up to 8 no engine is estimated to meet it."]),
+        pytest.param(
+            *("h100-sxm", 0.5, ["More GPUs: with up to 8 no engine is estimated to meet it."]), marks=pytest.mark.long
+        ),
     ],
 )
 def test_what_is_estimated_to_meet_the_slo_is_named(gpu: str, tpot_ms: float, beginnings: list[str]) -> None:

@@ -177,9 +177,9 @@ def test_lengths_have_a_spread() -> None:
     ("words", "kind"),
     [  # layouts that aiconfigurator 0.12 can answer with; which of them it names depends on the question
         ("qwen3-32b h200 8", "4P1D x h200 prefill TP1, decode TP4 fp8"),
-        ("deepseek-v3 h200 16", "1P1D x h200 TP1 DP8 EP fp8-block"),
+        pytest.param("deepseek-v3 h200 16", "1P1D x h200 TP1 DP8 EP fp8-block", marks=pytest.mark.long),
         ("deepseek-v3 h200 16", "1 x h200 TP1 DP16 EP fp8-block"),
-        ("qwen3-235b-a22b h200 8", "1 x h200 TP4 DP2 EP fp8"),
+        pytest.param("qwen3-235b-a22b h200 8", "1 x h200 TP4 DP2 EP fp8", marks=pytest.mark.long),
     ],
 )
 def test_layouts_of_other_tools_are_in_the_space(words: str, kind: str) -> None:

@@ -210,6 +210,7 @@ def test_prefixes_are_found_by_blocks_that_segments_do_not_divide() -> None:
     assert serve(load).hits.tolist() == [0, 64]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
