@@ -241,6 +241,37 @@ def test_from_an_empty_project_to_a_result_and_its_command(
     assert {path.name for path in tmp_path.iterdir()} == {"compose-1.json", "compose-1.log", "compose-1.sh"}
 
 
+def test_a_refusal_stands_at_the_button_and_leads_to_its_field(empty: str, browser: Browser) -> None:
+    """The field is among the further options, screens below the button; they open, and the field takes the focus."""
+    browser.resize(1280)
+    browser.open(f"{empty}ask/rl", "light", ready("ask"))
+    set_field(browser, "field-nodes", "")
+    set_field(browser, "field-gpus_per_node", "")
+    browser.value("document.querySelector('.ask details').open = true")
+    browser.wait("!!document.getElementById('field-world_size')")
+    set_field(browser, "field-world_size", "7")
+    set_field(browser, "field-tp", "2")
+    browser.value("document.querySelector('button[type=submit]').click()")
+    browser.wait("!!document.querySelector('form > .row > .problem')")
+    text = browser.value("document.querySelector('form > .row > .problem').textContent")
+    browser.value("document.querySelector('form > .row > .problem + button').click()")
+    marked = browser.value("document.activeElement.closest('.field').querySelector('.error').textContent")
+    assert marked == text
+
+
+def test_a_reload_keeps_what_was_typed_and_another_page_forgets_it(empty: str, browser: Browser) -> None:
+    browser.open(f"{empty}ask/compose", "light", ready("ask"))
+    set_field(browser, "field-sequence", "2048")
+    browser.wait("document.querySelector('.copied pre').textContent.includes('--seq 2048')")
+    browser.open(f"{empty}ask/compose", "light", ready("ask"))
+    assert browser.value("document.getElementById('field-sequence').value") == "2048"
+    browser.value("location.hash = '#/'")
+    browser.wait(ready("project"))
+    browser.value("location.hash = '#/ask/compose'")
+    browser.wait(ready("ask"))
+    assert browser.value("document.getElementById('field-sequence').value") == "4096"
+
+
 def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folder: Path) -> None:
     """A slider moves by an arrow, the figures follow, and nothing is written."""
     before = sorted(path.name for path in folder.iterdir())
@@ -356,6 +387,9 @@ def test_a_read_only_link_has_no_control_that_changes(address: str, browser: Bro
     browser.open(f"{page}result/compose-1/summary", "light", ready("summary"))
     texts = browser.value("[...document.querySelectorAll('.title .button')].map(button => button.textContent)")
     assert texts == ["Timelines", "Report"]
+    for question, name in (("ask/compose", "ask"), ("change/compose-1", "change")):
+        browser.open(f"{page}{question}", "light", ready(name))
+        browser.wait("!document.querySelector('button.primary')")
 
 
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:

@@ -48,6 +48,7 @@ def _compared(label: str, result: Result) -> Compared:
         exposed_communication_s=result.time.exposed_communication_s,
         peak_allocated_bytes=result.memory.peak_allocated_bytes,
         peak_reserved_bytes=result.memory.peak_reserved_bytes,
+        beyond_allocator_bytes=sum(estimate.bytes for estimate in result.memory.beyond_allocator),
         fits=result.memory.fits,
     )
 
@@ -100,7 +101,12 @@ def _operators(result: Result) -> _Parts:
 
 
 def _modules(result: Result) -> _Parts:
-    return {module.path: (module.self_s, module.instances) for module in result.modules}
+    """Modules without their submodules; with the host-bound and idle time they add up to the step time."""
+    own_s = {module.path: module.critical_s for module in result.modules}
+    for module in result.modules:
+        if (parent := module.path.rpartition(".")[0]) in own_s:
+            own_s[parent] -= module.critical_s
+    return {module.path: (max(own_s[module.path], 0.0), module.instances) for module in result.modules}
 
 
 def _collectives(result: Result) -> _Parts:

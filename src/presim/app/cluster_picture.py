@@ -15,6 +15,7 @@ from presim.report.drawings.cluster_drawing import cluster_facts, cluster_svg
 
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
 _PARTS = ("gpu", "node", "fabric")
+_PART_USED = "A whole node of this GPU's usual type; engines use as many of its GPUs as their parallelism takes."
 
 
 class ClusterPicture(msgspec.Struct, frozen=True):
@@ -34,7 +35,9 @@ def picture_of(values: Values, folder: Path) -> ClusterPicture:
         cluster = _cluster(texts, folder)
     except (InputError, ValueError):  # beside its field stands what is wrong with it
         return ClusterPicture()
-    return ClusterPicture(str(cluster_svg(cluster)), cluster_facts(cluster))
+    is_whole_node = not texts.get("cluster") and not any(name in texts for name in _COUNTS)
+    use = [_PART_USED] if is_whole_node else []
+    return ClusterPicture(str(cluster_svg(cluster)), [*use, *cluster_facts(cluster)])
 
 
 def _cluster(texts: dict[str, str], folder: Path) -> Cluster:

@@ -220,7 +220,7 @@ def _of_rl(answer: RlAnswer) -> Summary:
     step = answer.figures
     interval = seconds_range(step.step_time_low_s, step.step_time_high_s)
     figures = [
-        KeyFigure("step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
+        KeyFigure("rl_step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
         _rate("tokens_per_gpu", "trained tokens/s per GPU", step.tokens_per_s_per_gpu),
         _rate("responses", "responses per second", step.responses_per_s),
         KeyFigure(

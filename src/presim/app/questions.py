@@ -67,7 +67,7 @@ QUESTIONS = (
         ),
         (("framework", "eager"),),
         ("like", "folder", "framework_args", "precision", *_OUTPUT_FILES),
-        ("gpu", "sequence"),
+        ("model", "gpu", "sequence"),
         (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
     FormQuestion(
@@ -114,7 +114,7 @@ QUESTIONS = (
             ("micro_batch", "1,2"),
         ),
         omitted=("csv_file", "html", "folder", "study", "ray", "confirm", "framework", "space"),
-        needs=("gpu", "sequence"),
+        needs=("words", "gpu", "sequence"),
         hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
     FormQuestion(
@@ -125,7 +125,7 @@ QUESTIONS = (
             ("Model", ("model",)),
             ("Cluster", ("gpus", "max_gpus")),
             ("Load", ("prompt", "output")),
-            ("Goal", ("slo",)),
+            ("Goal", ("slo", "gpu_prices")),
         ),
         (("model", "llama3-8b"), ("gpus", "h100-sxm"), ("max_gpus", "4"), ("slo", "ttft:1000 tpot:50")),
         omitted=("csv_file", "html", "folder"),
@@ -158,7 +158,7 @@ QUESTIONS = (
             Change("tp", "Tensor parallelism of the trainer", _DEGREES[:4]),
         ),
         omitted=("html",),
-        needs=("gpu", "response"),
+        needs=("words", "gpu", "response"),
         hints=(("words", "Model: a known name, or a Hugging Face id in the local cache."),),
     ),
     FormQuestion(

@@ -142,7 +142,7 @@ def errors_of(verb: str, values: Values) -> dict[str, str]:
 def option_of(verb: str, sentence: str, values: Values) -> str:
     """The option that a sentence of the command line is about, for showing it beside its field; empty: not known.
 
-    A sentence names the flag, or begins with the field of a plan (``tensor = 3 …``), or quotes the value.
+    A sentence names the flag, or begins with the field of a plan (``tensor = 3 …``), or quotes the value or the argument that is missing.
     """
     fields = declarations(verb)
     named = [
@@ -152,7 +152,8 @@ def option_of(verb: str, sentence: str, values: Values) -> str:
         return min(named)[1]
     if match := re.match(r"(\w+) = ", sentence):
         return next((field.name for field in fields if field.name == match[1]), "")
-    quoted = {str(values[field.name]): field.name for field in fields if values.get(field.name)}
+    quoted = {field.name.upper(): field.name for field in fields if not field.flag}  # as click names an argument
+    quoted |= {str(values[field.name]): field.name for field in fields if values.get(field.name)}
     words = [word for pair in re.findall(r"'([^']+)'|^(\S+)", sentence) for word in pair]
     return next((quoted[word] for word in words if word in quoted), "")
 

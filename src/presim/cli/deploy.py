@@ -63,7 +63,13 @@ class Outputs:
 @click.option("--max-price", "hourly", type=number(quantities.PRICE), help="Most money an hour.")
 @click.option("--max-cost", "cost", type=number(quantities.PRICE), help="Most money for a million output tokens.")
 @click.option("--max-power", metavar="POWER", help="Most power to provide, e.g. 40kW: GPUs' limits and nodes' parts.")
-@click.option("--price-per-gpu-hour", "gpu_prices", multiple=True, metavar="[GPU=]PRICE", help="Repeatable.")
+@click.option(
+    "--price-per-gpu-hour",
+    "gpu_prices",
+    multiple=True,
+    metavar="[GPU=]PRICE",
+    help="Price of a GPU hour, or GPU=PRICE of one kind. Repeatable.",
+)
 @click.option("--weights", multiple=True, type=WEIGHTS, help="Types to try.")
 @click.option(
     "--engine",

@@ -126,7 +126,7 @@ VALUES: tuple[tuple[str, str, Any, str], ...] = (  # option, field, type, help
 )
 
 SWITCHES = (  # option, field, help
-    ("--reshard", "reshard", "FSDP2: free parameters after a block's forward."),
+    ("--reshard", "reshard", "Free parameters after a block's forward (FSDP2)."),
     ("--sp", "sequence_parallel", "Sequence parallelism between --tp's layers."),
     ("--pad-experts", "pad_experts", "Every expert computes as many tokens as --expert-capacity."),
     (

@@ -97,7 +97,7 @@ def cells(result: Compared) -> list[str]:
         "" if result.tokens_per_s_per_gpu is None else count(result.tokens_per_s_per_gpu),
         "" if result.mfu is None else percent(result.mfu),
         seconds(result.exposed_communication_s),
-        gib(result.peak_reserved_bytes),
+        gib(result.peak_reserved_bytes + result.beyond_allocator_bytes),
         {True: "yes", False: "no", None: ""}[result.fits],
     ]
 

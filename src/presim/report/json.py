@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.result import SCHEMA_VERSION, Result, deployments, serving
 from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
-from presim.system.files import FormatError, decode_json, names_folder, read_bytes, to_type, write_file
+from presim.system.files import MOST_FLOPS, FormatError, decode_json, names_folder, read_bytes, to_type, write_file
 from presim.system.files.field_bounds import Integer
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
@@ -49,7 +49,7 @@ def decode(data: bytes, name: str = "the result") -> Result:
         InputError: the text is not a result, or one of another version.
     """
     try:
-        header = decode_json(data, _Header)
+        header = decode_json(data, _Header, most_integer=MOST_FLOPS)
         if header.kind != "run":
             what_to_do = "show it with `presim report`, or name a result of `presim run --json`"
             raise InputError(f"{name} is a result of the kind {header.kind!r}, not of a run; {what_to_do}")
@@ -60,9 +60,9 @@ def decode(data: bytes, name: str = "the result") -> Result:
             versions = f"schema {header.schema_version}, this one reads 1 and {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
         if header.schema_version == 1:
-            result = to_type(upgrade_1(decode_json(data)), Result)
+            result = to_type(upgrade_1(decode_json(data, most_integer=MOST_FLOPS)), Result)
         else:
-            result = decode_json(data, Result)
+            result = decode_json(data, Result, most_integer=MOST_FLOPS)
     except (FormatError, msgspec.MsgspecError, KeyError, TypeError) as error:
         raise InputError(f"{name} is not a result of presim ({error}); make one with `presim run --json`") from error
     if problem := next(_impossible(msgspec.to_builtins(result), "$"), ""):

@@ -28,6 +28,7 @@ class Compared(msgspec.Struct, frozen=True):
     peak_allocated_bytes: Annotated[int, doc("PyTorch's peak of allocated memory.")]
     peak_reserved_bytes: Annotated[int, doc("PyTorch's peak of reserved memory.")]
     fits: Annotated[bool | None, doc("Whether the job fits the device.")]
+    beyond_allocator_bytes: Annotated[int, doc("Memory of libraries and the driver, outside PyTorch's allocator.")] = 0
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ class Difference(msgspec.Struct, frozen=True):
     ]
     phases: Annotated[list[Delta], doc("Compute and exposed copies by phase of the program.")]
     operators: Annotated[list[Delta], doc("Operators on the critical path, those that changed most first.")]
-    modules: Annotated[list[Delta], doc("Modules without their submodules: device time, hidden or not.")]
+    modules: Annotated[list[Delta], doc("Modules without their submodules: their parts of the step time.")]
     collectives: Annotated[list[Delta], doc("Exposed time by kind and group.")]
     memory: Annotated[list[Delta], doc("What holds the peak of allocated memory, by category, in bytes.")]
 

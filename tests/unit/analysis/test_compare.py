@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from presim.analysis.compare import HOST, compare
+from presim.analysis.compare import HOST, IDLE, compare
 from presim.engine.simulation_options import Options
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import evaluate
@@ -33,6 +33,14 @@ def test_the_parts_add_up_to_both_step_times(h100: Result, gpu: str, host_factor
     assert sum(part.after for part in difference.step_time) == pytest.approx(after.step_time_s, rel=1e-9)
     assert sum(part.change for part in difference.step_time) == pytest.approx(difference.step_time_change_s, abs=1e-9)
     assert all(part.after >= 0 for part in difference.step_time)
+
+
+def test_modules_have_their_parts_of_the_step_and_not_what_is_hidden(h100: Result) -> None:
+    """With what waits for the host and idles, they add up to the step; all rows are wanted, so none is cut."""
+    (difference,) = compare([("a", h100), ("b", result("b200"))]).differences
+    waits_s = sum(part.before for part in difference.step_time if part.name in (HOST, IDLE))
+    assert len(difference.modules) < 20
+    assert sum(part.before for part in difference.modules) + waits_s == pytest.approx(h100.step_time_s, rel=1e-3)
 
 
 def test_the_parts_of_memory_add_up_to_the_peak(h100: Result) -> None:

@@ -21,7 +21,7 @@ FIRST_FIGURES = {  # kind: key of its first figure, and the path of its number i
     "serving": ("mean_ttft_ms", "figures/mean_ttft_ms"),
     "deployments": ("tokens_per_s_per_gpu", "best/tokens_per_s_per_gpu"),
     "training": ("days", "days/mean"),
-    "rl": ("step", "figures/step_time_s"),
+    "rl": ("rl_step", "figures/step_time_s"),
 }
 
 

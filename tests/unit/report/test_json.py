@@ -38,6 +38,12 @@ def test_rows_of_numbers_take_one_line(result: Result) -> None:
     assert text.index('"collectives"') < text.index('"step_time_s"')
 
 
+def test_a_step_of_days_is_read_as_it_was_written(result: Result) -> None:
+    """Its FLOPs have more than 64 bits."""
+    long = msgspec.structs.replace(result, flops=msgspec.structs.replace(result.flops, model=258254432425096511488))
+    assert json.decode(json.encode(long)) == long
+
+
 def test_a_newer_result_is_refused_in_words(result: Result) -> None:
     """Even where its fields no longer fit."""
     with pytest.raises(InputError, match=r"^the result was written by a newer presim \(schema 9, this one reads 2\)"):

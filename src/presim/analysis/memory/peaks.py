@@ -108,6 +108,8 @@ def judge(
         verdict = f"{failure[0].upper()}{failure[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
         return False, verdict + _other_processes_sentence(trace)
     if not reserved and not allocated:
+        if manifest.measured is not None:
+            return None, "Memory is not predicted: a profile of times contains no allocations."
         return None, "Nothing was allocated on the device."
     if manifest.exit in FAILED:
         return (
@@ -140,8 +142,8 @@ _RELIEF = {
         "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, or keep "
         "them in fewer bits"
     ),
-    "gradient": "shard them (FSDP2, ZeRO-2), keep them in bfloat16, or step inside backward",
-    "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
+    "gradient": "shard them over more GPUs (FSDP2, ZeRO-2), keep them in bfloat16, or step inside backward",
+    "optimizer_state": "shard it over more GPUs (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
     "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",
     "temporary": "use smaller micro-batches, or chunk the largest operation (often the loss over the vocabulary)",
     "communication": "use smaller buckets (DDP: gradient_as_bucket_view=True), or prefetch less far ahead",
@@ -149,13 +151,15 @@ _RELIEF = {
 
 
 def advise(by_category: Sequence[Held]) -> str:
-    """Advice on how to free memory of the largest category at the peak."""
-    largest = next((category for category in by_category if category.name in _RELIEF), None)
-    if largest is None:
-        return ""
-    share = percent(largest.bytes / sum(category.bytes for category in by_category))
-    words = largest.name.replace("_", " ")
-    return f"Most is {words} ({gib(largest.bytes)}, {share}): {_RELIEF[largest.name]}."
+    """Advice on how to free memory of the two largest categories at the peak."""
+    relieved = [category for category in by_category if category.name in _RELIEF][:2]
+    total_bytes = sum(category.bytes for category in by_category)
+    sentences = [
+        f"{category.name.replace('_', ' ')} ({gib(category.bytes)}, {percent(category.bytes / total_bytes)}): "
+        f"{_RELIEF[category.name]}"
+        for category in relieved
+    ]
+    return f"Most is {'; then '.join(sentences)}." if sentences else ""
 
 
 def requested_bytes(error: str) -> int | None:

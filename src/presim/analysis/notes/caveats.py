@@ -31,7 +31,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
         *_unmodelled_calls(priced.trace),
         *priced.not_modelled,
         *_unestimated_signatures(priced, breakdown, step),
-        *([] if contention else _overlap(breakdown)),
+        *([] if contention or priced.trace.manifest.measured else _overlap(breakdown)),
         *_other_ranks(priced.trace),
         *_sequence_length_note(priced.trace),
     ]

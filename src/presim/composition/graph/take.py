@@ -108,6 +108,10 @@ def config_file(model: str) -> Path | None:
         return path / "config.json"
     if ":" in model:
         return None
+    if path.is_dir():
+        raise InputError(
+            f"the folder {shortened(model)} has no config.json; put the model's there, or name another folder"
+        )
     cached_config = hub_config(model)
     if cached_config is not None:
         return cached_config

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_csv, decode_json, read_bytes
+from presim.system.files import MOST_FLOPS, FormatError, decode_csv, decode_json, read_bytes
 
 _REMEDY = "name a file that --json wrote, or a saved job"
 _DEPTH, _SEQUENCE = 3, 4096  # as the defaults of `presim graph show`
@@ -28,7 +28,7 @@ def decode(path: Path) -> Any:
     if b"presim-graph" in data[-4096:] + data[:4096] and b"presim-graph-summary" not in data:
         return _graph(path)
     try:
-        document = decode_json(data)
+        document = decode_json(data, most_integer=MOST_FLOPS)
     except FormatError as error:
         raise InputError(f"{path} is no JSON ({error}); {_REMEDY}") from error
     if isinstance(document, dict) and document.get("magic") == "presim-trace":

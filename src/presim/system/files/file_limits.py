@@ -7,6 +7,7 @@ from typing import Any
 
 MOST_DEPTH = 100  # levels of nesting; profiles and configurations have up to 10. Python recurses up to 1,000
 MOST_INTEGER = (1 << 63) - 1  # what presim's own files hold: columns and counters have 64 bits
+MOST_FLOPS = 10**30 - 1  # of a result: its sums are not columns, and a step of days has more than 64 bits
 MOST_UNSIGNED = (1 << 64) - 1  # what other tools write: addresses and hashes without a sign
 MOST_DIGITS = 20  # of an integer: those of MOST_UNSIGNED
 MOST_BYTES = 8 << 30  # of a file when it is unpacked: a gzip of a few MiB may be said to hold terabytes

@@ -99,8 +99,9 @@ def _check_integer(data: bytes, offset: int, most_integer: int) -> None:
     if number is None or number["part"] or number["exponent"]:
         return
     digits = len(number[0].lstrip(b"-"))
-    if digits > MOST_DIGITS:
-        raise FormatError(f"{_line(data, start)} has an integer of {digits:,} digits; at most {MOST_DIGITS} are read")
+    most_digits = max(MOST_DIGITS, len(str(most_integer)))
+    if digits > most_digits:
+        raise FormatError(f"{_line(data, start)} has an integer of {digits:,} digits; at most {most_digits} are read")
     if not -(1 << 63) <= int(number[0]) <= most_integer:
         raise FormatError(f"{_line(data, start)} has the integer {int(number[0])}, which is beyond {most_integer}")
 

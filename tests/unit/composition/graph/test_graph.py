@@ -128,6 +128,8 @@ def test_a_composed_trace_is_a_valid_one_and_the_same_again(plan: Plan) -> None:
 def test_bad_calls_end_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["compose", "no-such/model", "--gpu", "h100-sxm", "--seq", "512"]) == 2
     assert "no-such/model is no model that is known by name. Give a folder with config.json" in capsys.readouterr().err
+    assert main.run(["compose", str(tmp_path), "--gpu", "h100-sxm", "--seq", "512"]) == 2
+    assert f"the folder {tmp_path} has no config.json" in capsys.readouterr().err
     (tmp_path / "config.json").write_text('{"model_type": "not-a-model"}')
     assert main.run(["graph", str(tmp_path), "--out", str(tmp_path / "g")]) == 2
     assert "cannot be traced" in capsys.readouterr().err

@@ -210,4 +210,6 @@ export const remove = (name: string) => call<object>(`results/${name}`, { method
 export const upload = (name: string, file: Blob) =>
   call<object>(`files/${name.split("/").map(encodeURIComponent).join("/")}`, { method: "PUT", body: file });
 export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;
+export const simulateAddress = (directory: string) =>
+  `#/ask/simulate/${encodeURIComponent(JSON.stringify({ directory }))}`;
 export const timelinesAddress = (name: string) => `/view/${name}/?token=${encodeURIComponent(token)}`;

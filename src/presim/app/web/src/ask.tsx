@@ -1,5 +1,5 @@
 // A question's form, with the command and the Python call that it stands for.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import {
   type Checked,
   cancel,
@@ -14,11 +14,12 @@ import {
   start,
   type Values,
 } from "./api";
+import { draftOf, keepDraft } from "./draft";
 import { onDropped } from "./drop";
 import { fieldFor } from "./drop_field";
 import { FieldOf } from "./field";
 import { elapsed, labelled } from "./format";
-import { Copied, Problem } from "./ui";
+import { Copied, MayChange, Problem } from "./ui";
 
 const PAUSE_MS = 150; // of typing, before the command line is asked
 const POLL_MS = 250;
@@ -30,7 +31,9 @@ export function AskPage({ question, from }: { question: string; from: string }) 
   useEffect(() => {
     const load = async () => {
       const answer = await getForm(question);
-      if (from.startsWith("{")) setValues(planned(answer, JSON.parse(from)));
+      const draft = draftOf(location.hash);
+      if (draft) setValues(draft.values);
+      else if (from.startsWith("{")) setValues(planned(answer, JSON.parse(from)));
       else setValues(from ? (await getResult(from)).values : answer.start);
       setForm(answer);
     };
@@ -70,12 +73,22 @@ function Asked({
   const [touched, setTouched] = useState<Set<string>>(new Set());
   const [refused, setRefused] = useState<Record<string, string>>({});
   const [job, setJob] = useState<Job>();
+  const [silence, setSilence] = useState("");
+  const mayChange = useContext(MayChange);
   const latest = useRef(0);
+  useEffect(() => keepDraft(location.hash, { values, job: job?.name }), [values, job]);
+  useEffect(() => {
+    const name = draftOf(location.hash)?.job;
+    if (name) getJob(name).then(setJob, () => undefined); // it runs on while the page is loaded again
+  }, []);
   useEffect(() => {
     const number = ++latest.current;
     const timer = setTimeout(async () => {
-      const answer = await check(form.name, values).catch(() => undefined);
-      if (answer && number === latest.current) setChecked(answer);
+      const answer = await check(form.name, values).catch((problem: Error) => problem);
+      if (number !== latest.current) return;
+      const isRefused = answer instanceof Error;
+      setSilence(isRefused ? answer.message : "");
+      if (!isRefused) setChecked(answer);
     }, PAUSE_MS);
     return () => clearTimeout(timer);
   }, [form.name, values]);
@@ -109,6 +122,7 @@ function Asked({
       remove(finished.name); // the form says why it failed
     }
   };
+  const marked = Object.keys(refused).filter((name) => name && shown.some((other) => other.name === name));
   const errors = {
     ...Object.fromEntries(Object.entries(checked.errors).filter(([name]) => touched.has(name))),
     ...refused,
@@ -131,6 +145,7 @@ function Asked({
       <form onSubmit={run} noValidate>
         <h1>{form.title}</h1>
         <p class="lead">{form.summary}</p>
+        <Problem text={silence} />
         {form.groups.map((group) => (
           <fieldset key={group.name}>
             <legend>{group.name}</legend>
@@ -140,21 +155,42 @@ function Asked({
         ))}
         <More form={form} values={values} errors={errors} field={field} />
         <div class="row actions">
-          <button type="submit" class="primary" disabled={Boolean(job)}>
-            Predict
-          </button>
+          {mayChange ? (
+            <button type="submit" class="primary" disabled={Boolean(job)}>
+              Predict
+            </button>
+          ) : (
+            <p class="dim">This link only shows: jobs are started by others.</p>
+          )}
           {job && <Running job={job} ended={ended} />}
         </div>
         <Problem text={refused[""]} />
-        <Problem
-          text={Object.keys(refused).some((name) => name && errors[name]) ? "See the fields marked above." : ""}
-        />
+        {marked.map((name) => (
+          <Marked key={name} text={refused[name] ?? ""} name={name} />
+        ))}
       </form>
       <aside aria-label="The same elsewhere">
         <Copied label="Command" text={checked.command} />
         <Copied label="Python" text={checked.python} />
         <p class="dim">The app runs this command in the project folder, and adds --json with the name of the result.</p>
       </aside>
+    </div>
+  );
+}
+
+// A refusal where the button was pressed, with the way to the field that it is about.
+function Marked({ text, name }: { text: string; name: string }) {
+  const show = () => {
+    const field = document.getElementById(`field-${name}`);
+    field?.scrollIntoView({ block: "center" });
+    field?.focus();
+  };
+  return (
+    <div class="row">
+      <Problem text={text} />
+      <button type="button" class="small" onClick={show}>
+        Show the field
+      </button>
     </div>
   );
 }
@@ -187,21 +223,19 @@ function More({
   field: (name: string) => preact.JSX.Element | null;
 }) {
   const [search, setSearch] = useState("");
-  const used = form.other_fields.filter((declared) => values[declared.name] || errors[declared.name]);
+  const used = form.other_fields.filter((declared) => values[declared.name]);
+  const isWrong = form.other_fields.some((declared) => errors[declared.name]);
   const [isOpen, setOpen] = useState(used.length > 0);
   const hits = form.other_fields.filter((declared) =>
     `${declared.flag} ${declared.help} ${labelled(declared).label}`.toLowerCase().includes(search.toLowerCase()),
   );
   return (
-    <details
-      open={isOpen || used.some((declared) => errors[declared.name])}
-      onToggle={(event) => setOpen(event.currentTarget.open)}
-    >
+    <details open={isOpen || isWrong} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         More options{" "}
         <small>{used.length ? `${used.length} of ${form.other_fields.length} set` : form.other_fields.length}</small>
       </summary>
-      {isOpen && (
+      {(isOpen || isWrong) && (
         <>
           <label class="search">
             Find an option{" "}

@@ -1,5 +1,5 @@
 // What if: controls that set options of a result's command; the answer comes while they move.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Answers, useAhead, useAnswers } from "./answers";
 import {
   type Change,
@@ -16,7 +16,7 @@ import {
 import { changed, nearby, offer } from "./controls";
 import { Facts } from "./result";
 import { Sweep, type Swept } from "./sweep";
-import { Cards, Copied, Problem, useAnswer } from "./ui";
+import { Cards, Copied, MayChange, Problem, useAnswer } from "./ui";
 
 export function ChangePage({ name }: { name: string }) {
   const { answer, error } = useAnswer(async () => {
@@ -58,6 +58,7 @@ function useLatest(answers: Answers, values: Values, isChanged: boolean) {
 }
 
 function Changed({ result, form }: { result: Result; form: Form }) {
+  const mayChange = useContext(MayChange);
   const [changes, setChanges] = useState<Record<string, string>>({});
   const values = useMemo(() => changed(form, result.values, changes), [form, result.values, changes]);
   const isChanged = Object.keys(changes).length > 0;
@@ -129,9 +130,11 @@ function Changed({ result, form }: { result: Result; form: Form }) {
             <button type="button" disabled={!isChanged} onClick={() => setChanges({})}>
               Back to the base
             </button>
-            <button type="button" class="primary" disabled={!summary} onClick={keep}>
-              Keep as a result
-            </button>
+            {mayChange && (
+              <button type="button" class="primary" disabled={!summary} onClick={keep}>
+                Keep as a result
+              </button>
+            )}
           </div>
         </fieldset>
         <section aria-label="Figures" aria-live="polite">

@@ -3,9 +3,9 @@ import type { Declaration } from "./api";
 import { labelled } from "./format";
 
 // What stands in an empty field: how several values are written, else what a value is.
-function placeholder({ is_multiple, metavar }: Declaration): string {
+function placeholder({ flag, is_multiple, metavar }: Declaration): string {
   if (metavar.startsWith("V[")) return "e.g. 1,2,4";
-  return is_multiple ? "several: blanks between" : metavar;
+  return is_multiple && flag ? "several: blanks between" : flag ? metavar : "";
 }
 
 export function FieldOf({

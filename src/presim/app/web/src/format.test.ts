@@ -54,6 +54,12 @@ describe("labelled", () => {
     });
     expect(labelled(field("Number of nodes."))).toEqual({ label: "Number of nodes", hint: "" });
   });
+  it("is the flag where the help begins with a condition", () => {
+    expect(labelled(field("With --turns: tokens of such an answer.", "--tool-tokens"))).toEqual({
+      label: "Tool tokens",
+      hint: "With --turns: tokens of such an answer.",
+    });
+  });
   it("does not part an example or a notation", () => {
     expect(labelled(field("GPU by catalogue id, e.g. h100-sxm, or a TOML file; default: --cluster's."))).toEqual({
       label: "GPU by catalogue id",

@@ -67,11 +67,15 @@ export function rates(sustainable: number | null, asked: number): number[] {
 // What help says first, up to a stop, a bracket or an example: "e.g. 7,8", ttft:500 and 0.9 are of one piece.
 const LABEL = /^(What-if: )?((?:e\.g\.|[^:;.(]|[:.](?=\S))+?)(?:[:;.](?=\s|$)|(?=\s\()|,(?= e\.g\. )|$)\s*(.*)$/s;
 
+// A condition or a reference, which names nothing by itself: "With --turns: ...", "The same for ...".
+const NO_NOUN = /^(With|Of|In|Same|The same|At|\d)\b/;
+
 // The label of a field: what its help says first, else its flag; and what is left of the help.
 export function labelled(field: Declaration): { label: string; hint: string } {
   const match = LABEL.exec(field.help);
   const text = match?.[2]?.trim() ?? "";
-  if (text && text.length <= MOST_LABEL) return { label: capital(text), hint: capital(match?.[3] ?? "") };
+  if (text && text.length <= MOST_LABEL && !NO_NOUN.test(text))
+    return { label: capital(text), hint: capital(match?.[3] ?? "") };
   return { label: capital((field.flag || field.name).replace(/^--/, "").replaceAll("-", " ")), hint: field.help };
 }
 

@@ -5,6 +5,7 @@ import { getProject } from "./api";
 import { AskPage } from "./ask";
 import { ChangePage } from "./change";
 import { ComparePage } from "./compare";
+import { forgetDraft } from "./draft";
 import { Dropped } from "./drop";
 import { ProjectPage } from "./project";
 import { ResultPage } from "./result";
@@ -18,7 +19,10 @@ function useAddress(): string[] {
   const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const [parts, setParts] = useState(read);
   useEffect(() => {
-    const changed = () => setParts(read());
+    const changed = () => {
+      forgetDraft(); // of the page that was left; a reload does not come here
+      setParts(read());
+    };
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);

@@ -1,6 +1,15 @@
 // The project: questions to ask, jobs that run, results to open, compare and delete.
 import { useContext, useEffect, useState } from "preact/hooks";
-import { getProject, type Project, type Row, remove, timelinesAddress, upload, watchProject } from "./api";
+import {
+  getProject,
+  type Project,
+  type Row,
+  remove,
+  simulateAddress,
+  timelinesAddress,
+  upload,
+  watchProject,
+} from "./api";
 import { JobCard } from "./job";
 import { MayChange, Problem } from "./ui";
 
@@ -74,12 +83,11 @@ export function ProjectPage() {
                     <a class="button small" href={timelinesAddress(name)} target="_blank" rel="noreferrer">
                       Timelines
                     </a>
-                    <a
-                      class="button small"
-                      href={`#/ask/simulate/${encodeURIComponent(JSON.stringify({ directory: name }))}`}
-                    >
-                      Simulate
-                    </a>
+                    {project.may_change && (
+                      <a class="button small" href={simulateAddress(name)}>
+                        Simulate
+                      </a>
+                    )}
                   </>
                 )}
               </li>

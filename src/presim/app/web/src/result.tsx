@@ -1,6 +1,6 @@
 // A result: what it is of, its key figures, and its panes.
 import { useContext, useEffect, useState } from "preact/hooks";
-import { getResult, pageAddress, type Result, timelinesAddress } from "./api";
+import { getResult, pageAddress, type Result, simulateAddress, timelinesAddress } from "./api";
 import { LoadPane } from "./load";
 import { Pane } from "./panes";
 import { Cards, Copied, MayChange, Problem, Tabs, useAnswer } from "./ui";
@@ -52,6 +52,7 @@ function Shown({ result, first }: { result: Result; first: string }) {
     history.replaceState(null, "", `#/result/${encodeURIComponent(result.name)}/${pane}`);
   }, [pane, result.name]);
   const name = encodeURIComponent(result.name);
+  const imported = result.question === "import" ? String(result.values.out ?? "") : ""; // folder of the saved job
   return (
     <>
       <div class="row title">
@@ -69,8 +70,13 @@ function Shown({ result, first }: { result: Result; first: string }) {
             </a>
           </>
         )}
-        {result.has_timelines && (
-          <a class="button" href={timelinesAddress(result.name)} target="_blank" rel="noreferrer">
+        {imported && mayChange && (
+          <a class="button" href={simulateAddress(imported)}>
+            Simulate
+          </a>
+        )}
+        {(imported || result.has_timelines) && (
+          <a class="button" href={timelinesAddress(imported || result.name)} target="_blank" rel="noreferrer">
             Timelines
           </a>
         )}
