@@ -142,7 +142,8 @@ def errors_of(verb: str, values: Values) -> dict[str, str]:
 def option_of(verb: str, sentence: str, values: Values) -> str:
     """The option that a sentence of the command line is about, for showing it beside its field; empty: not known.
 
-    A sentence names the flag, or begins with the field of a plan (``tensor = 3 …``), or quotes the value or the argument that is missing.
+    A sentence names the flag, or begins with the field of a plan (``tensor = 3 …``), or quotes the value or the
+    argument that is missing.
     """
     fields = declarations(verb)
     named = [

@@ -75,8 +75,8 @@ def test_a_job_that_does_not_fit_gets_advice() -> None:
     """About the two kinds that hold most of it."""
     assert analysed(workloads.out_of_memory(), 42_297_786_368).advice == (
         "Most is activation (24.0 GiB, 66.7%): checkpoint activations, use smaller micro-batches, or split the "
-        "sequence (context parallelism); then parameter (12.0 GiB, 33.3%): shard them (FSDP2, ZeRO-3, tensor or pipeline "
-        "parallelism) over more GPUs, offload them to the host, or keep them in fewer bits."
+        "sequence (context parallelism); then parameter (12.0 GiB, 33.3%): shard them (FSDP2, ZeRO-3, tensor or "
+        "pipeline parallelism) over more GPUs, offload them to the host, or keep them in fewer bits."
     )
     assert analysed(small_job(), 8 * GIB).advice == ""
 
