@@ -19,6 +19,8 @@ from presim.post_training.rl_request import Fusion, RlRequest
 from presim.system.files import shortened
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
+# Of an environment and a judge, which a file of pools may have.
+_ANSWERS = ("turns", "tool_seconds", "tool_tokens", "tool_workers", "reward_seconds", "reward_workers")
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
 
 
@@ -69,7 +71,8 @@ def _placed(word: str, explicit: set[str]) -> dict[str, Any]:
             "correct it"
         )
     fields = placement_fields(word)
-    for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model"):
+    answers = [name for name in _ANSWERS if name in fields]
+    for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model", *answers):
         if name in explicit:
             raise InputError(
                 f"--{name.replace('_', '-')} is set beside {shortened(word)}, which says it, too; keep one"
