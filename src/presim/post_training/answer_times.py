@@ -93,8 +93,7 @@ def _log_normal(fields: str, word: str, option: str) -> AnswerTimes:
             figures[key] = float(value)
         except ValueError:
             figures[key] = math.nan
-        most = _WIDEST if key == "cv" else _LONGEST_S
-        if key not in _KEYS or not 0 <= figures[key] <= most:
+        if key not in _KEYS or not 0 <= figures[key] <= (_WIDEST if key == "cv" else _LONGEST_S):
             raise InputError(
                 f"{option}: {shortened(field)!r} is not one of mean, p99 and max (0 to {_LONGEST_S:,.0f} s) and cv "
                 f"(0 to {_WIDEST:g}); write it like lognormal:mean=2,p99=20,max=60"

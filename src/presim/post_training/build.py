@@ -91,6 +91,7 @@ def build_job(
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
+        notes += role_memory.misfit_notes(job, trained.state, trained.phases)
         load_s, offload_s = copies_s(job, trained.state, request)
         controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
         prices = PhasePrices(trained.prices, sync, load_s, offload_s, controller, trained.scoring)

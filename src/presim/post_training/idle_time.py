@@ -43,7 +43,8 @@ def pool_gpus(placement: Placement) -> dict[str, int]:
     gpus = {placement.training_pool: placement.train_gpus}
     if placement.engine_gpus > 0:
         gpus["rollout"] = placement.engine_gpus
-    return gpus | {pool.label: pool.gpus for pool in (*placement.scoring_pools, *placement.service_pools)}
+    gpus |= {pool.label: pool.gpus for pool in placement.scoring_pools}
+    return gpus | {pool.label: pool.gpus for pool in placement.service_pools}
 
 
 def idle_times(

@@ -142,9 +142,9 @@ def _check_service(name: str, pool: PoolOfRoles, services: list[str]) -> None:
             )
         return
     if len(pool.roles) > 1:
-        beside = pool.roles[1 - pool.roles.index(services[0])]
+        second_role = pool.roles[1 - pool.roles.index(services[0])]
         raise InputError(
-            f"the {services[0]} is on the pool {shortened(name)!r} beside {beside}; "
+            f"the {services[0]} is on the pool {shortened(name)!r} beside {second_role}; "
             "give it a pool of its own (gpus = 0: it has none of the cluster's)"
         )
     if services[0] == "environment" and (pool.turns or 1) < 2:

@@ -21,10 +21,11 @@ def placement_of(request: RlRequest, cluster: Cluster) -> Placement:
             f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of "
             "both"
         )
-    other_pools = [*request.scoring_pools, *(pool for pool in request.service_pools if pool.gpus)]
-    gpus = cluster.world_size - sum(pool.gpus for pool in other_pools)
-    for pool in other_pools:
-        pool_of(cluster, pool.gpus, pool.name)
+    sizes = [(pool.name, pool.gpus) for pool in request.scoring_pools]
+    sizes += [(pool.name, pool.gpus) for pool in request.service_pools if pool.gpus]
+    gpus = cluster.world_size - sum(pool_gpus for _, pool_gpus in sizes)
+    for name, pool_gpus in sizes:
+        pool_of(cluster, pool_gpus, name)
     makers = {"colocated": _colocated, "separate": _separate, "hybrid": _hybrid}
     placement = makers[request.placement](request, cluster, gpus)
     return dataclasses.replace(placement, scoring_pools=request.scoring_pools, service_pools=request.service_pools)

@@ -106,8 +106,9 @@ class Placement:
     @property
     def gpus(self) -> int:
         """GPUs of all pools."""
-        other_gpus = sum(pool.gpus for pool in (*self.scoring_pools, *self.service_pools))
-        return self.train_gpus + max(self.engine_gpus, 0) + other_gpus
+        scoring_gpus = sum(pool.gpus for pool in self.scoring_pools)
+        service_gpus = sum(pool.gpus for pool in self.service_pools)
+        return self.train_gpus + max(self.engine_gpus, 0) + scoring_gpus + service_gpus
 
     @property
     def text(self) -> str:

@@ -82,8 +82,8 @@ class Window:
         for replica in np.unique(replicas):
             starts = start_ns[replicas == replica]
             order = np.argsort(starts, kind="stable")
-            ends = np.maximum.accumulate(np.concatenate([[0], end_ns[replicas == replica][order][:-1]]))
-            wait_ns += int(np.maximum(starts[order] - ends, 0).sum())
+            end_times = np.maximum.accumulate(np.concatenate([[0], end_ns[replicas == replica][order][:-1]]))
+            wait_ns += int(np.maximum(starts[order] - end_times, 0).sum())
         return wait_ns / 1e9
 
     def generated_at(self, cut_s: float) -> Ints:
