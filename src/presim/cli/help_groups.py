@@ -28,7 +28,7 @@ HEADINGS = {  # heading -> flags, in the order of the help
     ),
     "Rollout": (
         "--placement --rollout-gpus --rollout-tp --rollout-ep --staleness --partial --transfer --reward-seconds "
-        "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --round-prompts "
+        "--reward-workers --reward-model --critic --tool-seconds --tool-tokens --tool-workers --round-prompts "
         "--spare-prompts --cut-tail --vllm-start --assignment --sglang-release --controller --sleep-level "
         "--overlap-sync"
     ),

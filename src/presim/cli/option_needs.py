@@ -142,7 +142,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "without --kernels sglang",
             "whose release it is",
         ),
-        Need("--reward-workers", _set("reward_seconds"), "without --reward-seconds"),
+        Need("--reward-workers", lambda values: values["reward_seconds"] != "0", "without --reward-seconds"),
         Need(
             "--sleep-level",
             lambda values: values["placement"] != "separate",

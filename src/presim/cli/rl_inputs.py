@@ -19,6 +19,12 @@ from presim.post_training.rl_request import Fusion, RlRequest
 from presim.system.files import shortened
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
+# Of an environment and a judge, which a file of pools may have.
+_ANSWERS = ("turns", "tool_seconds", "tool_tokens", "tool_workers", "reward_seconds", "reward_workers")
+_TURNS = (
+    "Responses of the recipe have several turns, and it does not say how many on average: they are simulated with one. "
+    "Add --turns, --tool-seconds and --tool-tokens."
+)
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
 
 
@@ -56,7 +62,10 @@ def request_of(
             "world_size": from_recipe.world_size,
             "gpus_per_node": options["gpus_per_node"] or from_recipe.gpus_per_node,
         }
-    return RlRequest(**fields), ClusterOptions(**cluster), from_recipe.notes if from_recipe else ()
+    notes = from_recipe.notes if from_recipe else ()
+    if from_recipe is not None and from_recipe.has_turns and fields["turns"] == 1:
+        notes = (*notes, _TURNS)
+    return RlRequest(**fields), ClusterOptions(**cluster), notes
 
 
 def _placed(word: str, explicit: set[str]) -> dict[str, Any]:
@@ -69,7 +78,8 @@ def _placed(word: str, explicit: set[str]) -> dict[str, Any]:
             "correct it"
         )
     fields = placement_fields(word)
-    for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model"):
+    answers = [name for name in _ANSWERS if name in fields]
+    for name in ("rollout_gpus", "staleness", "partial", "critic", "reference", "reward_model", *answers):
         if name in explicit:
             raise InputError(
                 f"--{name.replace('_', '-')} is set beside {shortened(word)}, which says it, too; keep one"

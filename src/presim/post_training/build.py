@@ -13,6 +13,7 @@ from presim.composition.plan import read_plan
 from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster
 from presim.post_training import filtering, role_memory
+from presim.post_training.answer_times import answer_times
 from presim.post_training.captured_step import CapturedStep, as_captured
 from presim.post_training.controller import controller_seconds
 from presim.post_training.logits import HeadSeconds, head_seconds, logits_seconds
@@ -25,7 +26,7 @@ from presim.post_training.rl_request import Fusion, RlRequest
 from presim.post_training.shared_parts import SharedParts
 from presim.post_training.training import EvaluatePlan, TrainingPrices, price_training
 from presim.post_training.training_graph import training_graph
-from presim.post_training.turns import Turns, tool_seconds
+from presim.post_training.turns import Turns
 from presim.result import Memory
 from presim.serving.model_lookup import find
 
@@ -73,8 +74,9 @@ def build_job(
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
-            request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.assignment, request.sleep_level, request.overlap_sync,
+            request.model, cluster, batch, placement, trainer, engine, request.algorithm,
+            answer_times(str(request.reward_seconds), "--reward-seconds"), request.reward_workers,
+            request.assignment, request.sleep_level, request.overlap_sync,
             request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
@@ -89,6 +91,7 @@ def build_job(
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
         if captured:
             notes.append(f"Updates and log-probabilities are scaled to the captured step of {captured.name} (--train).")
+        notes += role_memory.misfit_notes(job, trained.state, trained.phases)
         load_s, offload_s = copies_s(job, trained.state, request)
         controller = controller_seconds(request.controller, batch, trainer, routed_values(request, model))
         prices = PhasePrices(trained.prices, sync, load_s, offload_s, controller, trained.scoring)
@@ -203,10 +206,11 @@ def _batch(request: RlRequest) -> SampleBatch:
             f"{request.prompts} prompts do not divide into mini-batches of {mini_batch} "
             f"({request.prompts} % {mini_batch} = {request.prompts % mini_batch}); use a --mini-batch that divides them"
         )
+    answers = answer_times(str(request.tool_seconds), "--tool-seconds")
     batch = SampleBatch(
         request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
         request.prompts // mini_batch, request.epochs,
-        Turns(request.turns, *tool_seconds(request.tool_seconds), request.tool_tokens or 0),
+        Turns(request.turns, answers, request.tool_tokens or 0, request.tool_workers or 0),
         request.keep, request.round_prompts or request.prompts, request.spare_prompts or 0,
         request.cut_tail, group_share(request.response),
     )  # fmt: skip
@@ -218,8 +222,10 @@ def _batch(request: RlRequest) -> SampleBatch:
             f"a filter of prompts (--keep {request.keep:g}) is simulated on-policy alone; leave out --staleness and "
             "--partial, or --keep"
         )
-    if request.turns == 1 and (request.tool_tokens or request.tool_seconds != "0"):
-        raise InputError("--tool-seconds and --tool-tokens are of what comes between turns; add --turns 2 or more")
+    if request.turns == 1 and (request.tool_tokens or request.tool_workers or batch.turns.answers):
+        raise InputError(
+            "--tool-seconds, --tool-tokens and --tool-workers are of what comes between turns; add --turns 2 or more"
+        )
     if (request.spare_prompts or request.cut_tail) and (
         request.staleness or request.partial or request.keep < 1 or request.turns > 1
     ):

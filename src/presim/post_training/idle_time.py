@@ -17,6 +17,8 @@ _TRANSFERS_AND_WAITS = (
 )  # fmt: skip
 _ENGINES_DONE = "engines are done before the last response"
 _UNEVEN_RANKS = "ranks wait for longer sequences on others"
+_TOOLS = "engines wait for their environment"
+_FREE_WORKERS = {"environment": "environment waits for calls", "judge": "judge waits for responses"}
 
 
 class IdleTime(msgspec.Struct, frozen=True):
@@ -41,22 +43,28 @@ def pool_gpus(placement: Placement) -> dict[str, int]:
     gpus = {placement.training_pool: placement.train_gpus}
     if placement.engine_gpus > 0:
         gpus["rollout"] = placement.engine_gpus
-    return gpus | {pool.label: pool.gpus for pool in placement.scoring_pools}
+    gpus |= {pool.label: pool.gpus for pool in placement.scoring_pools}
+    return gpus | {pool.label: pool.gpus for pool in placement.service_pools}
 
 
 def idle_times(
-    spans: Sequence[Span], steps: int, step_s: float, placement: Placement, engine_idle_share: float
-) -> list[IdleTime]:
+    spans: Sequence[Span], steps: int, step_s: float, placement: Placement, engine_idle_share: float,
+    tool_wait_share: float = 0.0,
+) -> list[IdleTime]:  # fmt: skip
     """Causes of idle GPUs in the average of so many steps, the largest first.
 
-    ``engine_idle_share``: of rollouts, in which an average rank of the engines has nothing to generate.
+    ``engine_idle_share``: of rollouts, in which an average rank of the engines has nothing to generate;
+    ``tool_wait_share``: of that, while tools answer.
     """
     gpus = pool_gpus(placement)
     seconds: dict[tuple[str, str], float] = {}
     for span in spans:
         cause, idle_s = _UNEVEN_RANKS, span.waiting_s
+        cause = _FREE_WORKERS.get(span.phase, cause)
         if span.phase == "rollout":
-            cause, idle_s = _ENGINES_DONE, engine_idle_share * span.seconds
+            cause, idle_s = _ENGINES_DONE, (engine_idle_share - tool_wait_share) * span.seconds
+            waiting_s = tool_wait_share * span.seconds
+            seconds[span.pool, _TOOLS] = seconds.get((span.pool, _TOOLS), 0.0) + waiting_s / steps
         elif span.phase in _TRANSFERS_AND_WAITS:
             cause, idle_s = span.phase, span.seconds
         seconds[span.pool, cause] = seconds.get((span.pool, cause), 0.0) + idle_s / steps
@@ -64,7 +72,7 @@ def idle_times(
     times = [
         IdleTime(pool, cause, idle_s, idle_s * gpus[pool] / total_s)
         for (pool, cause), idle_s in seconds.items()
-        if idle_s > 0
+        if idle_s > 0 and gpus[pool]
     ]
     return sorted(times, key=lambda idle: (-idle.share, idle.pool, idle.cause))
 

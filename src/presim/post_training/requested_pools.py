@@ -21,11 +21,14 @@ def placement_of(request: RlRequest, cluster: Cluster) -> Placement:
             f"the pools of the placement have {request.gpus} GPUs, and the cluster {cluster.world_size}; change one of "
             "both"
         )
-    gpus = cluster.world_size - sum(pool.gpus for pool in request.scoring_pools)
-    for scoring_pool in request.scoring_pools:
-        pool_of(cluster, scoring_pool.gpus, scoring_pool.name)
+    sizes = [(pool.name, pool.gpus) for pool in request.scoring_pools]
+    sizes += [(pool.name, pool.gpus) for pool in request.service_pools if pool.gpus]
+    gpus = cluster.world_size - sum(pool_gpus for _, pool_gpus in sizes)
+    for name, pool_gpus in sizes:
+        pool_of(cluster, pool_gpus, name)
     makers = {"colocated": _colocated, "separate": _separate, "hybrid": _hybrid}
-    return dataclasses.replace(makers[request.placement](request, cluster, gpus), scoring_pools=request.scoring_pools)
+    placement = makers[request.placement](request, cluster, gpus)
+    return dataclasses.replace(placement, scoring_pools=request.scoring_pools, service_pools=request.service_pools)
 
 
 def _colocated(request: RlRequest, cluster: Cluster, gpus: int) -> Placement:

@@ -46,25 +46,25 @@ def response_lengths(word: str) -> Lengths:
             f"responses of {mean:,.0f} tokens on average are above their max={bound:,}; correct one of both"
         )
     spread = figures["cv"] if "cv" in figures else _spread(mean, figures["p99"])
-    return Lengths(_uncut_mean(mean, spread, bound) if "max" in figures else mean, spread, longest=bound)
+    return Lengths(uncut_mean(mean, spread, bound) if "max" in figures else mean, spread, longest=bound)
 
 
-def _uncut_mean(mean: float, spread: float, bound: int) -> float:
+def uncut_mean(mean: float, spread: float, bound: float) -> float:
     """The mean of the log-normal that has ``mean`` once its lengths are cut at ``bound``.
 
     Frameworks log the mean of what engines return, in which a cut response counts with the tokens that it has.
     """
     deviation = math.sqrt(math.log1p(spread**2))
     low, high = math.log(mean), math.log(bound) + 6 * deviation
-    if not deviation or _cut_mean(high, deviation, bound) <= mean:
+    if not deviation or cut_mean(high, deviation, bound) <= mean:
         return mean
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _cut_mean(middle, deviation, bound) < mean else (low, middle)
+        low, high = (middle, high) if cut_mean(middle, deviation, bound) < mean else (low, middle)
     return math.exp(low)
 
 
-def _cut_mean(log_mean: float, deviation: float, bound: int) -> float:
+def cut_mean(log_mean: float, deviation: float, bound: float) -> float:
     """The mean of a log-normal of this mean (its logarithm) whose lengths are cut."""
     distance = (math.log(bound) - log_mean) / deviation
     inside = math.exp(log_mean) * _NORMAL.cdf(distance - deviation / 2)
@@ -121,6 +121,11 @@ def _spread(mean: float, percentile_99: float) -> float:
             f"no log-normal with a mean of {mean:,.0f} has its 99th percentile at {percentile_99:,.0f}: that lies from "
             f"{mean:,.0f} to {mean * LARGEST_RATIO:,.0f}; correct p99"
         )
+    return deviation_of_p99(ratio)
+
+
+def deviation_of_p99(ratio: float) -> float:
+    """Standard deviation / mean of the log-normal whose 99th percentile is ``ratio`` (1 to LARGEST_RATIO) means."""
     deviation = _Z99 - math.sqrt(max(_Z99**2 - 2 * math.log(ratio), 0.0))
     return math.sqrt(math.expm1(deviation**2))
 

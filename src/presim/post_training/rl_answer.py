@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from presim.hardware.power import shares
 from presim.post_training.build import Built
 from presim.post_training.idle_time import Goodput, IdleTime, goodput, idle_times, pool_gpus
-from presim.post_training.rl_job import warm_steps
+from presim.post_training.rl_job import RlJob, warm_steps
 from presim.post_training.rl_loop import SimulatedRun, TrainingStep
 from presim.post_training.rl_phases import Span
 from presim.post_training.role_memory import PhaseMemory
+from presim.post_training.service_pools import ServicePool
 from presim.system.files.field_bounds import Count, Integer, PerSecond, Real, Seconds, Share
 from presim.units import seconds
 
@@ -163,7 +166,14 @@ def answer(built: Built, run: SimulatedRun, price_per_gpu_hour: float | None = N
             "load_s": sync.load_s,
             "software_s": sync.software_s,
         },
-        idle=idle_times(spans, len(steady), figures.step_time_s, job.placement, figures.rollout_idle_share),
+        idle=idle_times(
+            spans,
+            len(steady),
+            figures.step_time_s,
+            job.placement,
+            figures.rollout_idle_share,
+            _tool_wait_share(job, steady, phases),
+        ),
         goodput=goodput(steady, figures.step_time_s, job.placement.gpus),
         timeline=[TimelineSpan(span.pool, span.phase, span.step, span.start_s, span.end_s) for span in run.spans],
         tokens={
@@ -175,6 +185,19 @@ def answer(built: Built, run: SimulatedRun, price_per_gpu_hour: float | None = N
         notes=list(built.notes),
         not_modelled=[*_NOT_MODELLED, *training.not_modelled],
     )
+
+
+def _ranks(job: RlJob) -> int:
+    """Ranks of all engines."""
+    return job.replicas * (1 if job.engine.plan.pp > 1 else job.engine.plan.dp)
+
+
+def _tool_wait_share(job: RlJob, steps: Sequence[TrainingStep], phases: list[Phase]) -> float:
+    """The share of rollouts in which an average rank of the engines waits for its environment."""
+    pool = job.placement.training_pool if job.placement.has_switches else "rollout"
+    rollout_s = sum(phase.seconds for phase in phases if (phase.pool, phase.phase) == (pool, "rollout"))
+    wait_s = sum(step.tool_wait_s for step in steps) / len(steps)
+    return wait_s / (_ranks(job) * rollout_s) if rollout_s else 0.0
 
 
 def _phases(spans: list[Span], steps: int) -> list[Phase]:
@@ -194,8 +217,8 @@ def _figures(
     training_gpu_s = sum(seconds * gpus[pool] for (pool, phase), seconds in by_phase.items() if phase in _TRAINING)
     rollout_pool = job.placement.training_pool if job.placement.has_switches else "rollout"
     rollout_s = by_phase.get((rollout_pool, "rollout"), 0.0)
-    busy_s = sum(step.rank_busy_s for step in steady) / count
-    ranks = job.replicas * (1 if job.engine.plan.pp > 1 else job.engine.plan.dp)
+    busy_s = sum(step.rank_busy_s - step.tool_wait_s for step in steady) / count
+    ranks = _ranks(job)
     staleness = np.concatenate([step.staleness for step in steady])
     return Figures(
         step_s,
@@ -256,7 +279,19 @@ def _pools(built: Built) -> list[Pool]:
     for pool in placement.scoring_pools:
         degrees["DP"] = plan.data(pool.gpus)
         pools.append(Pool(pool.label, pool.gpus, list(pool.roles), f"{plan.data_style} {_degrees_text(degrees)}"))
-    return pools
+    return [
+        *pools,
+        *(Pool(pool.label, pool.gpus, [pool.role], _service(job, pool)) for pool in placement.service_pools),
+    ]
+
+
+def _service(job: RlJob, pool: ServicePool) -> str:
+    """How a pool answers, in words."""
+    if pool.role == "judge":
+        return f"{job.reward.text}, {job.reward_workers:,} at once"
+    turns = job.batch.turns
+    workers_text = f"{turns.workers:,} at once" if turns.workers else "any number at once"
+    return f"{turns.count - 1} answers a response, {turns.answers.text} of {turns.tool_tokens:,} tokens, {workers_text}"
 
 
 def _degrees_text(degrees: dict[str, int]) -> str:

@@ -11,14 +11,17 @@ import msgspec
 from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.post_training.answer_times import AnswerTimes
 from presim.post_training.logits import LogitsCode
 from presim.post_training.response_lengths import longest
+from presim.post_training.service_pools import ServicePool
 from presim.post_training.turns import Turns
 from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.generate import Lengths
 
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo", "ppo"]
 _ONE_TURN = Turns()
+_AT_ONCE = AnswerTimes()
 Offloads = Literal["parameters", "optimizer", "reference"]
 ScoringRole = Literal["reference", "critic", "reward"]
 # Which engine generates a response: that with the fewest, or its part of the batch in the batch's order, where
@@ -79,6 +82,7 @@ class Placement:
     is_partial: bool = False  # responses are interrupted by new weights and go on with them; else these wait for them
     is_hybrid: bool = False  # training GPUs generate, too, beside others that only do so, and switch when a batch is
     scoring_pools: tuple[ScoringPool, ...] = ()
+    service_pools: tuple[ServicePool, ...] = ()
 
     @property
     def has_switches(self) -> bool:
@@ -103,12 +107,14 @@ class Placement:
     def gpus(self) -> int:
         """GPUs of all pools."""
         scoring_gpus = sum(pool.gpus for pool in self.scoring_pools)
-        return self.train_gpus + max(self.engine_gpus, 0) + scoring_gpus
+        service_gpus = sum(pool.gpus for pool in self.service_pools)
+        return self.train_gpus + max(self.engine_gpus, 0) + scoring_gpus + service_gpus
 
     @property
     def text(self) -> str:
         """In words."""
         scoring_text = "".join(f", {pool.gpus} for {' and '.join(pool.roles)}" for pool in self.scoring_pools)
+        scoring_text += "".join(f", {pool.gpus} for the {pool.role}" for pool in self.service_pools if pool.gpus)
         if self.is_colocated:
             return f"colocated on {self.train_gpus} GPUs{scoring_text}"
         if self.is_hybrid:
@@ -155,7 +161,7 @@ class RlJob:
     trainer: Trainer
     engine: PricedEngine
     algorithm: Algorithm = "grpo"
-    reward_s: float = 0.0  # seconds of the reward of one response
+    reward: AnswerTimes = _AT_ONCE  # seconds of the reward of a response
     reward_workers: int = 64  # rewards computed at once
     assignment: Assignment = "balanced"
     sleep_level: int = 2  # of a colocated engine while its GPUs train

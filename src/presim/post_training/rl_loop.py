@@ -35,12 +35,13 @@ class TrainingStep:
     recomputed_tokens: int  # of interrupted responses, whose caches new weights invalidated
     staleness: Ints  # of each group of its batch: updates since its first token
     group_tokens: Ints  # of each group: of prompts and responses that it is trained on
-    rank_busy_s: float  # sum over ranks of engines of the time in which they generate, in its window
+    rank_busy_s: float  # sum over ranks of engines of the time until they have generated all, in its window
     rollout_tail_s: float  # from the moment half of the engines are done to the end of the batch's last response
     preemptions: int
     mean_response: float
     longest_response: int
     dropped_tokens: int = 0  # generated for prompts that a filter dropped
+    tool_wait_s: float = 0.0  # sum over ranks of engines of the time before their ends in which tools answer alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _step_batch(
     is_batch = _batch(job, state, end_times_s, number)
     is_trained = is_batch & _is_in_time(job, end_times_s, is_batch)
     ready_s = max(float(end_times_s[is_trained].max()), state.now_s)
-    scored_s = rewarded_s(job, end_times_s[is_trained], state.now_s)
+    scored_s = rewarded_s(job, end_times_s[is_trained], state.now_s, number)
     # an aborted response keeps its place in the batch, with no tokens
     lengths = np.where(is_trained, state.responses.prompt + state.responses.length, 0)[is_batch]
     timeline = Phases(job, prices, parts, number, state.now_s, ready_s, max(ready_s, scored_s))
@@ -189,7 +190,7 @@ def _filtered_step(
     rounds = generate_rounds(job, state.admitted, job.seed + number, rng)
     responses, start_s = rounds.responses, state.now_s
     ready_s = start_s + rounds.seconds
-    scored_s = rewarded_s(job, start_s + rounds.end_s, start_s)
+    scored_s = rewarded_s(job, start_s + rounds.end_s, start_s, number)
     timeline = Phases(job, prices, parts, number, start_s, ready_s, max(ready_s, scored_s))
     next_s = timeline.sync(timeline.train(responses.prompt + responses.length), ready_s)
     state.admitted += len(rounds.windows) * job.batch.round_prompts
@@ -203,7 +204,7 @@ def _filtered_step(
         sum(float(window.rank_end_s.sum()) for window in rounds.windows),
         float(last.end_s.max() - np.median(last.rank_end_s)), sum(window.preemptions for window in rounds.windows),
         float(responses.length.mean()), int(responses.length.max()),
-        rounds.generated_tokens - int(responses.length.sum()),
+        rounds.generated_tokens - int(responses.length.sum()), sum(window.tool_wait_s for window in rounds.windows),
     )  # fmt: skip
     return step, timeline.spans
 
@@ -267,6 +268,7 @@ def _summary(
         window.preemptions,
         float(lengths.mean()),
         int(lengths.max()),
+        tool_wait_s=window.tool_wait_s,
     )
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from presim.post_training.rl_answer import RlAnswer
-from presim.post_training.rl_text import headline
+from presim.post_training.rl_text import headline, memory_text
 from presim.report.palette import css_classes
 from presim.report.rendering import template
 from presim.system.files import write_file
@@ -47,7 +47,7 @@ def render(answer: RlAnswer) -> str:
         rows=[(phase.pool, phase.phase, seconds(phase.seconds), percent(phase.share)) for phase in answer.phases],
         idle=[(idle.pool, idle.cause, seconds(idle.seconds), percent(idle.share)) for idle in answer.idle],
         memory=[
-            (phase.pool, phase.phase, f"{phase.total_bytes / GIB:.1f} of {phase.capacity_bytes / GIB:.1f} GiB",
+            (phase.pool, phase.phase, memory_text(phase),
              ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items()))
             for phase in answer.memory
         ],

@@ -18,6 +18,7 @@ from presim.post_training.weights import WeightSync
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _NO_CONTROLLER = ControllerSeconds()
+_REWARDS = 1  # of the seed: draws of rewards differ from those of lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +50,17 @@ class Span:
         return self.end_s - self.start_s
 
 
-def rewarded_s(job: RlJob, end_times_s: Floats, start_s: float) -> float:
-    """When the last reward of a batch is computed: by so many workers, each response when it is complete."""
-    if not job.reward_s:
+def rewarded_s(job: RlJob, end_times_s: Floats, start_s: float, number: int = 0) -> float:
+    """When the last reward of the batch of a step is computed: by so many workers, each response when it is complete.
+
+    ``number``: of the step, with which its rewards' seconds are drawn.
+    """
+    if not job.reward:
         return start_s
     free_s = [start_s] * min(job.reward_workers, len(end_times_s))
-    done_s = start_s
-    for end_s in np.sort(end_times_s).tolist():
-        done_s = max(heapq.heappop(free_s), end_s) + job.reward_s
-        heapq.heappush(free_s, done_s)
+    seconds = job.reward.draw(np.random.default_rng((job.seed, number, _REWARDS)), (len(end_times_s),))
+    for end_s, reward_s in zip(np.sort(end_times_s).tolist(), seconds.tolist()):
+        heapq.heappush(free_s, max(heapq.heappop(free_s), end_s) + reward_s)
     return max(free_s)
 
 
@@ -72,7 +75,7 @@ class Phases:
         self.spans: list[Span] = []
         self.trainer = job.placement.training_pool
         self.scoring = [pool.label for pool in job.placement.scoring_pools]
-        self.start_s = start_s
+        self.start_s, self.rewarded_s = start_s, rewarded_s
         self.pool_s = dict.fromkeys((self.trainer, *self.scoring), start_s)  # until when each pool has phases
         self._add("rollout" if job.placement.has_switches else "waiting for rollouts", ready_s)
         self._take("controller", prices.controller.rollout_s)
@@ -157,4 +160,20 @@ class Phases:
         self._add("weight sync", self.now_s + self.prices.sync.seconds - overlapped_s)
         self._add("offload", self.now_s + self.prices.offload_s)
         self._meet("waiting for rollouts")
+        self._serve(min(all_end_s, cut_s))
         return self.now_s
+
+    def _serve(self, generated_s: float) -> None:
+        """Pools of an environment and a judge: they answer until all is generated or judged, then wait."""
+        batch = self.job.batch
+        for pool in self.job.placement.service_pools:
+            is_judge = pool.role == "judge"
+            calls = 1 if is_judge else batch.turns.count - 1  # of a response
+            answers_s = calls * (self.job.reward if is_judge else batch.turns.answers).expected_s
+            workers = self.job.reward_workers if is_judge else batch.turns.workers
+            until_s = min(max(self.rewarded_s if is_judge else generated_s, self.start_s), self.now_s)
+            busy_s = batch.responses * answers_s / workers if workers else until_s - self.start_s
+            waiting_s = max(until_s - self.start_s - busy_s, 0.0)
+            spans = [Span(pool.label, pool.role, self.number, self.start_s, until_s, waiting_s)]
+            spans += [Span(pool.label, "waiting for weights", self.number, until_s, self.now_s)]
+            self.spans += [span for span in spans if span.end_s > span.start_s]

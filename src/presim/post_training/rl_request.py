@@ -12,6 +12,7 @@ from presim.errors import InputError
 from presim.post_training.controller import Controller
 from presim.post_training.logits import LogitsCode
 from presim.post_training.rl_job import Algorithm, Assignment, Offloads, ScoringPool
+from presim.post_training.service_pools import ServicePool
 from presim.post_training.sglang_release import SglangRelease
 from presim.post_training.weights import TransferKind
 from presim.serving.defaults import VllmStart
@@ -28,12 +29,11 @@ _BOUNDS = {
     "turns": quantities.BATCH,
     "keep": quantities.SHARE,
     "cut_tail": quantities.SHARE,
-    "reward_seconds": quantities.SECONDS,
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
 _COUNTS = (  # those that may be None
-    "mini_batch", "tool_tokens", "round_prompts", "spare_prompts", "rollout_gpus",
+    "mini_batch", "tool_tokens", "tool_workers", "round_prompts", "spare_prompts", "rollout_gpus",
     "gpus", "cp", "micro_tokens", "logprob_tokens",
     "micro_sequences", "logprob_sequences", "steps", "lora_rank",
 )  # fmt: skip
@@ -54,8 +54,9 @@ class RlRequest:
     response: str = "2048"
     algorithm: Algorithm = "grpo"
     turns: int = 1  # of each response: one more than it waits for its environment
-    tool_seconds: str = "0"  # of an answer of the environment: a mean, or mean~deviation
+    tool_seconds: str | float = "0"  # of an answer of the environment: a number, or `answer_times.answer_times`
     tool_tokens: int | None = None  # of such an answer; None: none
+    tool_workers: int | None = None  # answers of the environment at once; None: any number
     keep: float = 1.0  # share of prompts that a filter of rewards keeps; others are generated and dropped
     round_prompts: int | None = None  # with --keep: prompts generated at once; None: those of a step
     spare_prompts: int | None = None  # begun beside those of a step; the groups that end last are aborted and dropped
@@ -65,6 +66,7 @@ class RlRequest:
     placement: Literal["colocated", "separate", "hybrid"] = "colocated"
     rollout_gpus: int | None = None  # that only generate, unless colocated; None: half
     scoring_pools: tuple[ScoringPool, ...] = ()  # of roles that are not on the actor's pool
+    service_pools: tuple[ServicePool, ...] = ()  # an environment and a judge, with GPUs of their own or without
     gpus: int | None = None  # of all pools, where a placement says how many; None: the cluster's
     staleness: float = 0.0
     partial: bool = False
@@ -107,7 +109,7 @@ class RlRequest:
     sglang_release: SglangRelease = "0.5"  # with kernels sglang: the speed of its steps
     assignment: Assignment = "balanced"  # of responses to engines
     controller: Controller = "none"  # that sends batches to workers through one process
-    reward_seconds: float = 0.0
+    reward_seconds: str | float = "0"  # of a response's reward: a number, or `answer_times.answer_times`
     reward_workers: int = 64
     fusions: tuple[Fusion, ...] | None = None  # fused parts of composed layers; None: all if the plan is Megatron's
     framework: Literal["megatron", "hf"] | None = None  # whose trainer is captured for the update; None: it is composed

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from presim.post_training.idle_time import by_cause
 from presim.post_training.rl_answer import Figures, RlAnswer
+from presim.post_training.role_memory import PhaseMemory
 from presim.report.rendering import json_text
 from presim.units import GIB
 
@@ -133,12 +134,16 @@ def _alternatives(answer: RlAnswer) -> Table:
     return table
 
 
+def memory_text(phase: PhaseMemory) -> str:
+    """What a phase takes of a GPU, and by how much it does not fit."""
+    text = f"{phase.total_bytes / GIB:.1f} of {phase.capacity_bytes / GIB:.1f} GiB"
+    missing_bytes = phase.total_bytes - phase.capacity_bytes
+    return text if phase.fits else f"{text}, does not fit: {missing_bytes / GIB:.1f} too many"
+
+
 def _memory(answer: RlAnswer) -> Text:
     lines = []
     for phase in answer.memory:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
-        lines.append(
-            f"Memory, {phase.phase} on {phase.pool}: {phase.total_bytes / GIB:.1f} of {phase.capacity_bytes / GIB:.1f} "
-            f"GiB ({parts})"
-        )
+        lines.append(f"Memory, {phase.phase} on {phase.pool}: {memory_text(phase)} ({parts})")
     return Text("\n".join(lines))

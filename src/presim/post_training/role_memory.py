@@ -168,16 +168,28 @@ def check(job: RlJob, trainer: TrainerBytes, scoring: Sequence[PhaseMemory] = ()
         MisfitError: a phase does not fit, with by how much and what would help.
     """
     phases = [*phases_of(job, trainer), *scoring]
+    if sentences := misfits(job, trainer, phases):
+        raise MisfitError(f"{sentences[0]}; --force predicts it anyway")
+    return phases
+
+
+def misfit_notes(job: RlJob, trainer: TrainerBytes, phases: Sequence[PhaseMemory]) -> list[str]:
+    """Sentences about phases that do not fit, of a job that is predicted anyway."""
+    return [f"This job cannot run: {sentence}." for sentence in misfits(job, trainer, phases)]
+
+
+def misfits(job: RlJob, trainer: TrainerBytes, phases: Sequence[PhaseMemory]) -> list[str]:
+    """What does not fit, by how much, and what would help: a part of a sentence for each such phase."""
+    sentences = []
     for phase in phases:
         if not phase.fits:
             missing = (phase.total_bytes - phase.capacity_bytes) / GIB
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
-            raise MisfitError(
+            sentences.append(
                 f"the {phase.phase} does not fit {phase.pool}: {phase.total_bytes / GIB:.1f} GiB ({parts}) of "
-                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, trainer, phase, missing)}; "
-                "--force predicts it anyway"
+                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, trainer, phase, missing)}"
             )
-    return phases
+    return sentences
 
 
 def _advice(job: RlJob, trainer: TrainerBytes, phase: PhaseMemory, missing: float) -> str:

@@ -67,6 +67,25 @@ class Window:
         np.maximum.at(end_times, self.served.replica, last_s)
         return end_times
 
+    @property
+    def tool_wait_s(self) -> float:
+        """Seconds in which ranks of the engines have nothing to generate because tools answer; summed over ranks.
+
+        Between two turns alone: without them, an engine's steps follow each other until it is done.
+        """
+        if self.turns == 1:
+            return 0.0
+        steps = self.served.steps
+        columns = (serving_state.LOG_REPLICA, serving_state.LOG_START, serving_state.LOG_END)
+        replicas, start_ns, end_ns = (steps[:, column] for column in columns)
+        wait_ns = 0
+        for replica in np.unique(replicas):
+            starts = start_ns[replicas == replica]
+            order = np.argsort(starts, kind="stable")
+            end_times = np.maximum.accumulate(np.concatenate([[0], end_ns[replicas == replica][order][:-1]]))
+            wait_ns += int(np.maximum(starts[order] - end_times, 0).sum())
+        return wait_ns / 1e9
+
     def generated_at(self, cut_s: float) -> Ints:
         """Tokens of each response at a moment: an engine's step gives each of its sequences one."""
         served, responses = self.served, self.responses
@@ -185,6 +204,7 @@ def _requests(responses: Responses, job: RlJob, seed: int) -> tuple[Workload, Fl
         stream=number // count,
         parent=np.where(is_first, -1, number - 1),
         delay_ns=turns.delays_ns(len(responses), seed),
+        delay_workers=turns.workers,
         segment_first=first,
         segments=np.repeat(np.repeat(responses.group, count), shared_blocks) * most_blocks + within,
         segment_tokens=block,

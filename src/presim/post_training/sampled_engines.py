@@ -34,11 +34,17 @@ def sampled(built: Built, parts: SharedParts) -> tuple[Built, SharedParts]:
         return built, parts
     prompts = max(job.batch.prompts * _ENGINES // engines, 1)
     placement = dataclasses.replace(job.placement, rollout_gpus=_ENGINES * job.engine.plan.gpus)
-    batch = dataclasses.replace(job.batch, prompts=prompts)
-    workers = max(job.reward_workers * _ENGINES // engines, 1)
-    sample = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=workers)
+    turns = dataclasses.replace(job.batch.turns, workers=_part(job.batch.turns.workers, engines))
+    batch = dataclasses.replace(job.batch, prompts=prompts, turns=turns)
+    reward_workers = _part(job.reward_workers, engines)
+    sample = dataclasses.replace(job, placement=placement, batch=batch, reward_workers=reward_workers)
     training = training_phases(built, parts)
     return dataclasses.replace(built, job=sample), dataclasses.replace(parts, training=training)
+
+
+def _part(workers: int, engines: int) -> int:
+    """Workers for the engines that are simulated; none where their number is no limit."""
+    return max(workers * _ENGINES // engines, 1) if workers else 0
 
 
 def of_all_engines(look: RlAnswer, sample: RlJob, job: RlJob, price_per_gpu_hour: float | None) -> RlAnswer:

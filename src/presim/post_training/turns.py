@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.system.files import shortened
+from presim.post_training.answer_times import AnswerTimes
 
 Ints = NDArray[np.int64]
-_LONGEST_S = 1e5  # more than a day for an answer
+_AT_ONCE = AnswerTimes()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Turns:
     """How often a response waits for its environment, for how long, and what it reads from there."""
 
     count: int = 1
-    tool_s: float = 0.0  # mean seconds of an answer
-    tool_spread: float = 0.0  # standard deviation / mean of its log-normal; 0: all are equal
+    answers: AnswerTimes = _AT_ONCE  # of the environment
     tool_tokens: int = 0  # of an answer; they are read and trained beside, but not generated
+    workers: int = 0  # answers of the environment at once; others wait. 0: any number
 
     @property
     def read_tokens(self) -> int:
@@ -29,12 +29,10 @@ class Turns:
         return (self.count - 1) * self.tool_tokens
 
     def delays_ns(self, responses: int, seed: int) -> Ints:
-        """Waits before each turn, of one response after the other; none before the first."""
+        """Seconds of the answers before each turn, of one response after the other; none before the first."""
         delays = np.zeros((responses, self.count))
-        if self.count > 1 and self.tool_s:
-            deviation = np.sqrt(np.log1p(self.tool_spread**2))
-            draws = np.random.default_rng(seed).standard_normal((responses, self.count - 1))
-            delays[:, 1:] = self.tool_s * np.exp(deviation * draws - deviation**2 / 2)
+        if self.count > 1 and self.answers:
+            delays[:, 1:] = self.answers.draw(np.random.default_rng(seed), (responses, self.count - 1))
         return np.rint(delays.ravel() * 1e9).astype(np.int64)
 
 
@@ -48,22 +46,3 @@ def split(lengths: Ints, turns: int) -> Ints:
     parts = np.repeat(lengths[:, None] // turns, turns, axis=1)
     parts[:, 0] += lengths - parts.sum(axis=1)
     return parts
-
-
-def tool_seconds(word: str) -> tuple[float, float]:
-    """Mean and relative deviation of ``2`` or ``2~0.8``.
-
-    Raises:
-        InputError: it is neither.
-    """
-    mean, tilde, spread = word.partition("~")
-    try:
-        mean_s, deviation = float(mean), float(spread) if tilde else 0.0
-    except ValueError:
-        mean_s, deviation = -1.0, 0.0
-    if not (0 <= mean_s <= _LONGEST_S and 0 <= deviation <= 10):
-        raise InputError(
-            "--tool-seconds is a mean, or one with a relative deviation, such as 2 or 2~0.8 (at most "
-            f"{_LONGEST_S:,.0f} s), not {shortened(word)!r}; correct it"
-        )
-    return mean_s, deviation

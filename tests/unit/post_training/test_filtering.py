@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.errors import InputError
+from presim.post_training.answer_times import AnswerTimes
 from presim.post_training.filtering import check
 from presim.post_training.rl_job import RlJob
 from presim.post_training.rl_loop import SimulatedRun, simulate
-from presim.post_training.turns import Turns, split, tool_seconds
+from presim.post_training.turns import Turns, split
 from support import rl_jobs
 
 
@@ -53,13 +54,13 @@ def test_a_filter_that_starves_training_is_refused() -> None:
 
 def test_each_turn_waits_for_its_environment() -> None:
     single = simulate(job(), rl_jobs.prices())
-    waiting = simulate(job(turns=Turns(3, 5.0)), rl_jobs.prices())
+    waiting = simulate(job(turns=Turns(3, AnswerTimes(5.0))), rl_jobs.prices())
     assert phase_s(waiting, "rollout") == pytest.approx(phase_s(single, "rollout") + 2 * 10, rel=0.1)
     assert waiting.generated_tokens == single.generated_tokens
 
 
 def test_what_an_environment_answers_is_trained_on() -> None:
-    steps = [simulate(job(turns=turns), rl_jobs.prices()).steps[0] for turns in (Turns(3), Turns(3, 0.0, 0.0, 100))]
+    steps = [simulate(job(turns=turns), rl_jobs.prices()).steps[0] for turns in (Turns(3), Turns(3, tool_tokens=100))]
     assert steps[1].trained_tokens - steps[0].trained_tokens == 200 * steps[0].trained_responses
     assert steps[1].generated_tokens == steps[0].generated_tokens
 
@@ -78,14 +79,3 @@ def test_a_critic_and_a_reward_model_have_phases() -> None:
     assert phase_s(run, "critic update") == pytest.approx(phase_s(run, "update"))
     assert phase_s(run, "values") == pytest.approx(phase_s(run, "reward model"))
     assert phase_s(run, "values") == pytest.approx(phase_s(run, "old log-probabilities"))
-
-
-@pytest.mark.parametrize(("word", "value"), [("2", (2.0, 0.0)), ("0.5~0.8", (0.5, 0.8))])
-def test_seconds_of_tools(word: str, value: tuple[float, float]) -> None:
-    assert tool_seconds(word) == value
-
-
-@pytest.mark.parametrize("word", ["", "fast", "-1", "2~", "1~99"])
-def test_other_seconds_are_refused(word: str) -> None:
-    with pytest.raises(InputError, match="--tool-seconds is a mean, or one with a relative deviation"):
-        tool_seconds(word)

@@ -32,6 +32,16 @@ def test_pools_are_whole_nodes_of_a_large_cluster_and_gpus_of_a_node() -> None:
         assert {placement.staleness for placement in placements[1:]} == {0.0, 1.0, 2.0, 4.0}
 
 
+def test_the_largest_cache_that_fits_stands_for_smaller_ones() -> None:
+    """Smaller shares of memory for the same engines preempt more, and are not simulated; other knobs are kept apart."""
+    request = RlRequest(model="qwen3-8b")
+    vary = {"placement": ("colocated",), "gpu-memory-utilization": (0.5, 0.7, 0.6), "tp": (1, 2)}
+    made = candidates(request, choose_cluster(gpu="h100-sxm", nodes=1), vary)
+    options = [placement_search.Option(index, candidate, 1.0) for index, candidate in enumerate(made)]
+    kept = [option.candidate.knobs for option in placement_search.with_largest_cache(options)]
+    assert [(knobs["gpu_memory_utilization"], knobs["tp"]) for knobs in kept] == [(0.7, 1), (0.7, 2)]
+
+
 def test_values_of_knobs_are_combined() -> None:
     request = RlRequest(model="qwen3-8b", engine={"kernels": "sglang"})
     vary = {"tp": (1, 2), "rollout-tp": (1, 4), "staleness": (0, "2p"), "offload": ("none", "optimizer+reference")}

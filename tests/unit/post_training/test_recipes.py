@@ -262,6 +262,28 @@ def test_a_reference_with_degrees_of_its_own_is_named(tmp_path: Path) -> None:
     assert sentence not in read(tmp_path, "verl", VERL, *same).notes
 
 
+@pytest.mark.parametrize(
+    ("settings", "style"),
+    [
+        (("config-name=ppo_megatron_trainer.yaml",), "zero1"),
+        (("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",), "zero1"),
+        (("config-name=ppo_trainer",), "fsdp2"),
+        (("actor_rollout_ref.actor.megatron.param_offload=true", "actor_rollout_ref.actor.strategy=fsdp"), "fsdp2"),
+    ],
+)
+def test_megatron_of_verl_is_named_by_its_configuration(tmp_path: Path, settings: tuple[str, ...], style: str) -> None:
+    """Scripts start Megatron workers by the name of a configuration, and say no strategy."""
+    launch = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo " + " ".join(
+        setting if setting.startswith("actor") else f"--{setting}" for setting in settings
+    )
+    assert read(tmp_path, "verl", launch).fields["dp_style"] == style
+
+
+def test_verls_turns_are_asked_for(tmp_path: Path) -> None:
+    assert read(tmp_path, "verl", VERL, "actor_rollout_ref.rollout.multi_turn.enable=true").has_turns
+    assert not read(tmp_path, "verl", VERL).has_turns
+
+
 def test_megatron_of_verl_recomputes_where_its_own_key_says_so(tmp_path: Path) -> None:
     assert read(tmp_path, "verl", VERL, "model_engine=megatron").fields["recompute"] == "none"
     full = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full"

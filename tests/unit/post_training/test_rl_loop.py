@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.post_training import rollout
+from presim.post_training.answer_times import AnswerTimes
 from presim.post_training.rl_loop import SimulatedRun, simulate
 from presim.post_training.weights import WeightSync
 from presim.serving.workloads.generate import Lengths
@@ -185,7 +186,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_rewards_are_computed_by_their_workers_while_others_generate() -> None:
-    job = rl_jobs.job(is_colocated=True, steps=1, reward_s=0.5, reward_workers=4)
+    job = rl_jobs.job(is_colocated=True, steps=1, reward=AnswerTimes(0.5), reward_workers=4)
     run = simulate(job, rl_jobs.prices())
     rollout, reward = (next(span for span in run.spans if span.phase == phase) for phase in ("rollout", "reward"))
     assert reward.end_s >= 0.5 * job.batch.responses / 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.errors import InputError
-from presim.post_training.role_memory import TrainerBytes, check
+from presim.post_training.role_memory import TrainerBytes, check, misfit_notes, phases_of
 from support import rl_jobs
 
 GIB = 1 << 30
@@ -43,6 +43,16 @@ def test_an_update_that_is_too_large_is_refused() -> None:
         "5.8 too many; use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs; "
         "--force predicts it anyway"
     )
+
+
+def test_a_job_that_is_predicted_anyway_says_what_does_not_fit() -> None:
+    job, state = rl_jobs.job(), dataclasses.replace(HELD, working=70 * GIB)
+    (sentence,) = misfit_notes(job, state, phases_of(job, state))
+    assert sentence.startswith("This job cannot run: the update does not fit training: 85.0 GiB (")
+    assert sentence.endswith(
+        "5.8 too many; use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs."
+    )
+    assert misfit_notes(job, HELD, phases_of(job, HELD)) == []
 
 
 def test_an_engine_that_does_not_sleep_is_beside_the_update() -> None:

@@ -45,6 +45,8 @@ class Framework:
     # Patterns of keys that change time or memory and have no simulation, each with whether a value does.
     unsimulated: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
     required: tuple[str, ...] = ("*",)  # patterns of keys of which a recipe of reinforcement learning has some
+    # Patterns of keys that say a fact beside their own, where no key names it: whether a value does, fact, its value.
+    implied: Mapping[str, tuple[Callable[[Any], bool], str, Any]] = dataclasses.field(default_factory=dict)
     # Beginnings of keys whose ends are names of the recipe's own: which fact has their values by these names.
     tables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -80,7 +82,17 @@ class Framework:
                 self._check_spelling(name)
                 if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect):
                     ignored.append(name)
-        return Recipe(self.name, facts, tuple(ignored), tuple(unsimulated))
+        return Recipe(self.name, facts | self._implied(settings), tuple(ignored), tuple(unsimulated))
+
+    def _implied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Facts that no key names and that others imply."""
+        named = {name: value for name, value in settings.items() if value is not None}
+        fields = {self.keys[name].field for name in named if name in self.keys}
+        return {
+            field: value
+            for pattern, (implies, field, value) in self.implied.items()
+            if field not in fields and any(implies(named[name]) for name in fnmatch.filter(named, pattern))
+        }
 
     def _pattern(self, name: str) -> str | None:
         """The pattern of keys without a simulation that a name is of."""

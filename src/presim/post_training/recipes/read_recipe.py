@@ -158,7 +158,8 @@ def _of_words(words: Sequence[str]) -> dict[str, Any]:
             is_switch = following.startswith("--") or _ARRAY.fullmatch(following) is not None
             settings[name] = value if equals else True if is_switch else _value_of(words, index + 1)
         elif (match := _SETTING.fullmatch(word)) and _is_key(match[1]):
-            settings[match[1]] = match[2]
+            ends_array = match[2].endswith(")") and "(" not in match[2]
+            settings[match[1]] = match[2].removesuffix(")") if ends_array else match[2]
         elif "one_step_off_policy" in word:
             settings["async_training.staleness_threshold"] = 1
         elif word.endswith("train_async.py"):  # slime's trainer that generates the next batch beside an update

@@ -41,6 +41,7 @@ class FromRecipe:
     longest_response: int | None
     notes: tuple[str, ...]
     filters: bool = False  # drops prompts by their rewards; how many, no recipe says
+    has_turns: bool = False  # responses wait for tools; how often on average, no recipe says
 
 
 def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int | None = None) -> FromRecipe:
@@ -87,7 +88,15 @@ def fields_of(
     notes = (f"Read as {framework}'s: {source}.", *of_plan, *_unsimulated(recipe, fields), *_ignored(recipe))
     bounds = [facts[name] for name in ("longest_response", "longest_sequence") if name in facts]
     longest_response = min(bounds) if bounds else None
-    return FromRecipe(fields, *_cluster(facts), facts.get("longest_prompt"), longest_response, notes, filters)
+    return FromRecipe(
+        fields,
+        *_cluster(facts),
+        facts.get("longest_prompt"),
+        longest_response,
+        notes,
+        filters,
+        bool(facts.get("has_turns")),
+    )
 
 
 def _of_algorithm(facts: dict[str, Any]) -> dict[str, Any]:

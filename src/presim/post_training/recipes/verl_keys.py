@@ -42,6 +42,15 @@ def _distillation(is_enabled: Any) -> str:
     return "a teacher's probabilities are not simulated; set it to false" if truth(is_enabled) else ""
 
 
+def _config_refusal(name: Any) -> str:
+    return "a teacher's probabilities are not simulated; name another recipe" if "distill" in str(name) else ""
+
+
+def _names_megatron(name: Any) -> bool:
+    """Whether a configuration, such as ppo_megatron_trainer, is of verl's Megatron workers."""
+    return "megatron" in str(name)
+
+
 def _sleep_level(is_freed: Any) -> int:
     """Whether the engine's memory is free while its GPUs train."""
     return 2 if truth(is_freed) else 0
@@ -145,6 +154,7 @@ VERL = Framework(
         "trainer.n_gpus_per_node": Key("train_gpus_per_node", whole, 8),
         "rollout.nnodes": Key("rollout_nodes", whole),
         "rollout.n_gpus_per_node": Key("rollout_gpus_per_node", whole),
+        f"{_ROLLOUT}multi_turn.enable": Key("has_turns", truth),
         "async_training.staleness_threshold": Key("staleness", real),
         "async_training.partial_rollout": Key("partial", truth),
         "async_training.require_batches": Key("required_updates", whole, 1),
@@ -170,7 +180,8 @@ VERL = Framework(
         f"{_REF}megatron.expert_tensor_parallel_size", f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}prompt_length",
         f"{_ROLLOUT}calculate_log_probs", f"{_ROLLOUT}ignore_eos", f"{_ROLLOUT}layered_summon",
         "*.trust_remote_code", "*.nccl_timeout", "global_profiler.*", "*.profiler.*", "*.policy_loss.*",
-        "distillation.*", "config-name", "config-path", "trainer.resume_from_path", "trainer.device",
+        "distillation.*", "config-path", f"{_ROLLOUT}multi_turn.*", f"{_ROLLOUT}agent.*",
+        "trainer.resume_from_path", "trainer.device",
         f"{_TRANSFORMER}recompute_num_layers", f"{_TRANSFORMER}moe_*_loss_coeff", f"{_TRANSFORMER}moe_router_*",
         f"{_TRANSFORMER}moe_grouped_gemm", f"{_TRANSFORMER}use_flash_attn", f"{_TRANSFORMER}attention_backend",
         "*.vanilla_mbridge", "*.lora.alpha", "*.lora_alpha", "*.target_modules", "*.lora.target_modules",
@@ -180,8 +191,12 @@ VERL = Framework(
         f"{_REF}strategy", "*.lora_alpha", "rollout.total_rollout_steps",
         "*.masked_softmax_fusion", "*.persist_layer_norm", "*.bias_dropout_fusion", "frozen", "all-packages", "extra",
     ),
-    {"distillation.enabled": _distillation},
+    {"distillation.enabled": _distillation, "config-name": _config_refusal},
     always={"controller": "verl"},
+    implied={  # verl's configuration of FSDP has no keys of Megatron
+        "config-name": (_names_megatron, "dp_style", "zero1"),
+        f"{_ACTOR}megatron.*": (anything, "dp_style", "zero1"),
+    },
     unsimulated={
         f"{_OPTIMIZER}use_precision_aware_optimizer": truth,
         f"{_OPTIMIZER}*offload_fraction": unlike("1", "1.0"),
@@ -211,12 +226,11 @@ VERL = Framework(
         "critic.*": anything,
         "reward.reward_model.*": anything,
         "reward_model.*": anything,
-        f"{_ROLLOUT}multi_turn.enable": truth,
         f"{_ROLLOUT}dtype": unlike("bfloat16"),
         f"{_ROLLOUT}checkpoint_engine.*": anything,
         f"{_ROLLOUT}engine_kwargs.vllm.speculative*": anything,
         f"{_ROLLOUT}engine_kwargs.sglang.speculative*": anything,
         f"{_ROLLOUT}engine_kwargs.vllm.compilation_config.cudagraph_mode": anything,
     },
-    required=("actor_rollout_ref.*", "algorithm.adv_estimator"),
+    required=(f"{_ACTOR}*", "algorithm.adv_estimator", "data.train_batch_size"),
 )  # fmt: skip

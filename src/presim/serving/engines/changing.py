@@ -39,6 +39,7 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
         **{name: int(program[base][-1]) for name, base in _SIZED_BY.items()},
         "table": widest * int(program["row_blocks"][0]),
         "stage_free": replicas * STAGES_AT_MOST,
+        "tool_free": workload.delay_workers,
         "tier_count": 2 * replicas + 1,
         "spent": replicas * serving_state.SPENT,
         "log": rows[serving_state.LOG_ROWS] * serving_state.LOG,

@@ -147,6 +147,7 @@ def _fleet_knobs(workload: Workload, fleet: Fleet, record: bool) -> list[int]:
     knobs[serving_state.KV_BYTES], knobs[serving_state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     knobs[serving_state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
     knobs[serving_state.REPLICAS] = len(fleet.replicas)
+    knobs[serving_state.DELAY_WORKERS] = workload.delay_workers
     knobs[serving_state.POOL_BLOCKS], knobs[serving_state.POOL_BLOCK_NS] = fleet.pool_blocks, fleet.pool_block_ns
     return knobs
 

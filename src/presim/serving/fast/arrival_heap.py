@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.serving_state import PENDING, Program, ServingState
+from presim.serving.fast.serving_state import DELAY_WORKERS, PENDING, Program, ServingState
 
 
 def push_arrival(s: ServingState, item: int, time_ns: int) -> None:
@@ -54,4 +54,24 @@ def release_followers(p: Program, s: ServingState, item: int, now: int) -> None:
         child = p.children[child_index]
         s.unmet[child] -= 1
         if s.unmet[child] == 0:
-            push_arrival(s, child, max(now + p.delay[child], p.arrival[child]))
+            workers = p.fleet_knobs[DELAY_WORKERS]
+            end = now + p.delay[child]
+            if workers > 0 and p.delay[child] > 0:
+                end = take_worker(s, workers, now, p.delay[child])
+            push_arrival(s, child, max(end, p.arrival[child]))
+
+
+def take_worker(s: ServingState, size: int, now: int, delay: int) -> int:
+    """When a delay that begins now has passed: the first worker who is free takes it up, one of ``size``."""
+    end = max(s.tool_free[0], now) + delay
+    node = 0
+    while 2 * node + 1 < size:
+        below = 2 * node + 1
+        if below + 1 < size and s.tool_free[below + 1] < s.tool_free[below]:
+            below += 1
+        if end <= s.tool_free[below]:
+            break
+        s.tool_free[node] = s.tool_free[below]
+        node = below
+    s.tool_free[node] = end
+    return end

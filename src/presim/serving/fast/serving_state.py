@@ -91,7 +91,8 @@ INPUT_TOKEN_NS = 27  # and for each token of the prompt
 INPUT_LOAD_NS = 28  # and for each request of the replica that has not ended
 POOL_BLOCKS = 29  # capacity of the pool that all replicas share, in blocks; 0: there is none
 POOL_BLOCK_NS = 30  # ns of a block over the pool's own links; 0: they are no limit
-WHOLE = 31
+DELAY_WORKERS = 31  # delays before follow-up requests that pass at once; 0: no limit
+WHOLE = 32
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
@@ -246,6 +247,7 @@ class ServingState(NamedTuple):
     kept_tokens: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
     unmet: Column  # requests that it waits for and that have not ended
+    tool_free: Column  # [worker] ns: when each of those who take up delays is free, a heap; empty: there is no limit
     was_passed: Column  # 1: waits, and the scheduler had to pass over it once
     # Replicas.
     wake: Column  # ns: next action of the engine

@@ -47,6 +47,7 @@ class Workload:
     segments: Ints
     segment_tokens: int = 0
     concurrency: int = 0  # most requests in flight; 0: no limit
+    delay_workers: int = 0  # delays that pass at once, the others wait for a worker; 0: no limit
     seed: int | None = None
     origin: str = ""  # generator, or source file
     skipped: tuple[str, ...] = ()  # rows of a file that were skipped, with reasons
