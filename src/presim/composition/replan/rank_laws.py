@@ -136,7 +136,7 @@ def _factors(
     for name, number in after.items():
         earlier = before.get(name, 0)
         factor = numbers.factor(earlier, number, (_slack(name, earlier), _slack(name, number)))
-        is_small = name != BYTES and max(before.get(name, 0), number) <= _SMALL
+        is_small = max(earlier, number) <= _SMALL
         if factor is None and not is_small:
             return None, name
         if factor not in (None, 1.0):
