@@ -12,8 +12,6 @@ from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
 from presim.system.budgets import Budget
 from presim.system.interrupts import caught
-from presim.verbs.compose import compose_and_evaluate
-from presim.verbs.run import Progress
 from presim.verbs.simulate import evaluate_saved
 from presim.verbs.target import as_captured, cluster_of_saved
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from presim.result.training import Projection
     from presim.studies.explain.confirm import CaptureOptions
     from presim.studies.projection.token_budget import ProjectionRequest
+    from presim.verbs.run import Progress
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:
@@ -129,6 +128,8 @@ def explain_job(
     captured_options = as_captured(options, job.manifest)
     planned = None
     if model is not None:
+        from presim.verbs.compose import compose_and_evaluate
+
         plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
 
         def compose(plan: Plan) -> Result:

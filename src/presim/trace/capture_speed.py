@@ -28,6 +28,8 @@ _WELL_KNOWN = 0.5  # share of host time in known stretches from which a slowdown
 _REFILL_NS = 500_000  # after so long without an entry the host has refilled its caches (shim/core/pace.h)
 _FASTEST = 0.5  # a smaller ratio means that too much observer time was subtracted, not that the machine is faster
 _MODULES = 2  # trailing parts of a module's path that identify it
+_KIND_NAMES = {int(kind): kind.name for kind in Kind}
+_PHASE_NAMES = {int(phase): phase.name for phase in Phase} | {int(Phase.RECOMPUTE): Phase.FORWARD.name}
 _WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries with no Python code between them in an operator
 
 
@@ -36,12 +38,22 @@ def key(before: int, operator_before: str, kind: int, operator: str, phase: int,
 
     ``module``: module path of the last entry; ignored within one of PyTorch's own operators.
     """
-    phase = Phase.FORWARD if phase == Phase.RECOMPUTE else phase
-    begin, end = Kind(before).name, Kind(kind).name
+    begin, end, phase_name = _KIND_NAMES[before], _KIND_NAMES[kind], _PHASE_NAMES[phase]
     if operator == operator_before and operator.startswith("aten::") and (before, kind) in _WITHIN:
-        return f"{begin} {operator} {Phase(phase).name}"
-    name = f"{begin} {operator_before} > {end} {operator} {Phase(phase).name} "
-    return re.sub(r"\d+", "#", name + ".".join(module.split(".")[-_MODULES:]))
+        return f"{begin} {operator} {phase_name}"
+    operators = f"{begin} {_without_numbers(operator_before)} > {end} {_without_numbers(operator)}"
+    return f"{operators} {phase_name} {_module_kind(module)}"
+
+
+@functools.cache
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+@functools.cache
+def _module_kind(path: str) -> str:
+    """What identifies a module in another program, without the numbers of layers."""
+    return _without_numbers(".".join(path.split(".")[-_MODULES:]))
 
 
 @functools.cache

@@ -75,6 +75,15 @@ def stream_priorities(notes: Sequence[str]) -> dict[int, int]:
     return {index: priorities[index] for index in sorted(priorities) if priorities[index]}
 
 
+def _distinct_rows(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first index of each distinct row of some columns [n], and which of them each row [n] is."""
+    numbered = [np.unique(column, return_inverse=True) for column in columns]
+    widths = tuple(max(len(values), 1) for values, _ in numbered)
+    codes = np.ravel_multi_index(tuple(indices.reshape(-1) for _, indices in numbered), widths)
+    _, first, row_index = np.unique(codes, return_index=True, return_inverse=True)
+    return first, row_index.reshape(-1)
+
+
 class Tables:
     """The tables of a trace, filled from the descriptors that records refer to; the log may arrive in pieces."""
 
@@ -111,20 +120,19 @@ class Tables:
     def signatures_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
         """Index into the signature table per record, -1 for anything but device work."""
         result = np.full(len(records), -1, np.int32)
-        shares = self._shares(records)
-        number_by_work = self._known
         positions = np.flatnonzero(records["kind"] <= Kind.COLLECTIVE)
-        # Lists, because accessing numpy records one by one takes ten times as long.
-        columns = (positions.tolist(), *(records[name][positions].tolist() for name in ("kind", "work", "op")))
-        numbers = []
-        for index, kind, work, op in zip(*columns):
-            key = (work, op, shares.get(index, 1.0))
-            number = number_by_work.get(key)
-            if number is None:
-                signature = self._signature(kind, *key)
-                number = number_by_work[key] = self.signatures.setdefault(signature, len(self.signatures))
-            numbers.append(number)
-        result[positions] = numbers
+        work, op = records["work"][positions].astype(np.int64), records["op"][positions].astype(np.int64)
+        shares = self._shares(records)[positions]
+        first, launch_index = _distinct_rows(work, op, shares)
+        numbers = np.empty(len(first), np.int32)
+        for distinct in np.argsort(first).tolist():  # signatures are numbered in the order of their first launch
+            launch = int(first[distinct])
+            key = (int(work[launch]), int(op[launch]), float(shares[launch]))
+            if (number := self._known.get(key)) is None:
+                signature = self._signature(int(records["kind"][positions[launch]]), *key)
+                number = self._known[key] = self.signatures.setdefault(signature, len(self.signatures))
+            numbers[distinct] = number
+        result[positions] = numbers[launch_index]
         return result
 
     def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
@@ -142,22 +150,18 @@ class Tables:
             self._parsed[op] = parse_operator(descriptor) if descriptor and descriptor.family == "op" else None
         return self._parsed[op]
 
-    def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
-        """Share of the operator's bytes moved by each of several launches, in proportion to their threads."""
+    def _shares(self, records: NDArray[np.void]) -> NDArray[np.float64]:
+        """Share [n] of its operator's bytes that each launch moves: in proportion to the threads of the operator's."""
+        shares = np.ones(len(records))
         positions = np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0))
-        launches: dict[int, list[tuple[int, int]]] = {}  # by operator: index and work of each launch
-        for index, work, operator in zip(
-            positions.tolist(), *(records[name][positions].tolist() for name in ("work", "value"))
-        ):
-            launches.setdefault(operator, []).append((index, work))
-        shares: dict[int, float] = {}
-        for operator_launches in launches.values():
-            if len(operator_launches) == 1:
-                continue
-            sizes = [self._thread_count(work) for _, work in operator_launches]
-            total = sum(sizes)
-            for (index, _), size in zip(operator_launches, sizes):
-                shares[index] = round(size / total, 4) if total else 1.0
+        _, operator, counts = np.unique(records["value"][positions], return_inverse=True, return_counts=True)
+        is_shared = counts[operator] > 1
+        positions, operator = positions[is_shared], operator[is_shared]
+        kinds, kernel = np.unique(records["work"][positions], return_inverse=True)
+        sizes = np.array([self._thread_count(work) for work in kinds.tolist()] or [0])[kernel]
+        totals = np.bincount(operator, sizes, len(counts))[operator]
+        parts = [round(size / total, 4) if total else 1.0 for size, total in zip(sizes.tolist(), totals.tolist())]
+        shares[positions] = parts
         return shares
 
     def _thread_count(self, work: int) -> int:

@@ -19,24 +19,21 @@ _UNSHARDED_RANGES = ("FSDP::all_gather_copy_out",)
 _FORWARD = (Phase.FORWARD, Phase.RECOMPUTE)
 
 Columns = dict[str, NDArray[np.generic]]
+Ints = NDArray[np.int64]
 
 
 def categorize(columns: Columns, operators: dict[str, int], scopes: Mapping[str, int]) -> Columns:
     """Replace the RETAG entries of a log by one after each ALLOC whose category is known."""
-    categories = _categories(
-        columns, {index: name for name, index in operators.items()}, buckets=scopes.get(BUCKETS, -2)
-    )
+    positions, categories = _categories(columns, operators, buckets=scopes.get(BUCKETS, -2))
     keep = np.flatnonzero(columns["kind"] != Kind.RETAG)
-    positions = np.array(sorted(categories), np.int64)
     order = np.concatenate([keep * 2, positions * 2 + 1])
-    source = np.concatenate([keep, positions])[np.argsort(order, kind="stable")]
-    added = np.sort(order) % 2 == 1
+    by_order = np.argsort(order, kind="stable")
+    source, added = np.concatenate([keep, positions])[by_order], by_order >= len(keep)
     result = {name: column[source] for name, column in columns.items()}
     result["host_ns"] = _host_ns(columns["host_ns"], keep, source, added)
     result["kind"] = np.where(added, np.uint8(Kind.RETAG), result["kind"])
-    values = np.array([categories[int(index)] for index in source[added]], np.int64)
     result["value"] = result["value"].copy()
-    result["value"][added] = values
+    result["value"][added] = categories
     return result
 
 
@@ -51,59 +48,77 @@ def _host_ns(
     return result
 
 
-def _categories(columns: Columns, operator_names: dict[int, str], *, buckets: int) -> dict[int, int]:
-    """Index of an ALLOC entry -> category; blocks without a known category are omitted.
+def _categories(columns: Columns, operators: Mapping[str, int], *, buckets: int) -> tuple[Ints, Ints]:
+    """ALLOC entries, ascending, and their categories; blocks without a known category are omitted.
 
     ``buckets``: the scope that allocates what gradients are reduced in.
     """
-    kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
-    phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
-    backward = np.append(np.flatnonzero(columns["phase"] == Phase.BACKWARD), len(phases))
-    next_backward = backward[np.searchsorted(backward, np.arange(len(phases)))].tolist()  # by entry
-
-    scopes = columns["scope"].tolist()
+    born, died, named = _lifetimes(columns)
+    phases, end = columns["phase"].astype(np.int64), len(columns["phase"])
+    backward = np.append(np.flatnonzero(phases == Phase.BACKWARD), end)
+    next_backward = backward[np.searchsorted(backward, born)]
     first_module = _first(columns["scope"].astype(np.int64) >= 0, 0)
     # A forward pass without modules leaves nothing behind its backward pass.
     first_step_ends = _first(columns["kind"] == Kind.STEP, backward[0])
 
-    def category_of(born: int, died: int) -> int:
-        if scopes[born] == buckets:
-            return Category.COMMUNICATION
-        if born < first_module and died > first_step_ends:  # differentiable operators of the set-up
-            return Category.OTHER
-        survives_forward = next_backward[born] < died
-        over = survives_forward or died == len(phases) or phases[died] != phases[born]
-        return _lifetime_category(phases[born], over, operator_names.get(operators[born]))
+    # The phase is over when the block is freed. The appended phase is that of blocks that are never freed.
+    is_over = (next_backward < died) | (np.append(phases, -1)[died] != phases[born])
+    by_lifetime = _lifetime_categories(phases[born], is_over)
+    by_operator = _operator_categories(operators)[columns["operator"].astype(np.int64)[born]]
+    is_set_up = (born < first_module) & (died > first_step_ends)  # differentiable operators of the set-up
+    categories = np.select(
+        [named != 0, columns["scope"].astype(np.int64)[born] == buckets, is_set_up, by_operator >= 0],
+        [named, Category.COMMUNICATION, Category.OTHER, by_operator],
+        by_lifetime,
+    )
+    is_known = categories != Category.OTHER
+    return born[is_known], categories[is_known]
 
-    live: dict[int, int] = {}
-    named: dict[int, int] = {}
-    result: dict[int, int] = {}
-    for index in np.flatnonzero(np.isin(columns["kind"], (Kind.ALLOC, Kind.FREE, Kind.RETAG))).tolist():
-        address = objects[index]
-        if kinds[index] == Kind.ALLOC:
-            live[address] = index
-        elif kinds[index] == Kind.RETAG:
-            if (born := live.get(address)) is not None:
-                named.setdefault(born, values[index])
-        elif (born := live.pop(address, None)) is not None:
-            result[born] = named.get(born) or category_of(born, index)
-    for born in live.values():
-        result[born] = named.get(born) or category_of(born, len(phases))
-    return {index: category for index, category in result.items() if category != Category.OTHER}
+
+def _lifetimes(columns: Columns) -> tuple[Ints, Ints, Ints]:
+    """Blocks [n] as the entry that allocates them, ascending, the entry that frees them, and their name's category.
+
+    Blocks that are not freed end with the log. A block is left out if its address is allocated again before. The first
+    name of a block counts; 0: it has none.
+    """
+    entries = np.flatnonzero(np.isin(columns["kind"], (Kind.ALLOC, Kind.FREE, Kind.RETAG)))
+    entries = entries[np.argsort(columns["object"][entries], kind="stable")]
+    kinds, objects = columns["kind"][entries], columns["object"][entries]
+    bounds, names = np.flatnonzero(kinds != Kind.RETAG), np.flatnonzero(kinds == Kind.RETAG)
+    is_alloc = kinds[bounds] == Kind.ALLOC
+    has_next = np.append(objects[bounds[1:]] == objects[bounds[:-1]], False)[: len(bounds)]
+    is_again = has_next & np.append(is_alloc[1:], False)[: len(bounds)]
+    died = np.where(has_next, np.append(entries[bounds[1:]], 0)[: len(bounds)], len(columns["kind"]))
+
+    names = names[names > bounds[0]] if len(bounds) else names[:0]
+    owners = np.searchsorted(bounds, names) - 1
+    is_owned = is_alloc[owners] & (objects[bounds[owners]] == objects[names])
+    owners, first = np.unique(owners[is_owned], return_index=True)
+    named = np.zeros(len(bounds), np.int64)
+    named[owners] = columns["value"][entries[names[is_owned][first]]].astype(np.int64)
+
+    blocks = np.flatnonzero(is_alloc & ~is_again)
+    blocks = blocks[np.argsort(entries[bounds[blocks]])]
+    return entries[bounds[blocks]], died[blocks], named[blocks]
 
 
 def _first(mask: NDArray[np.bool_], default: int) -> int:
     return int(np.argmax(mask)) if mask.any() else int(default)
 
 
-def _lifetime_category(born: int, over: bool, operator: str | None) -> int:
-    """Category of an unnamed block, by its phase and whether the phase was over when the block was freed."""
-    if operator and operator.startswith(_UNSHARDED_RANGES):
-        return Category.PARAMETER
-    if operator and operator.startswith(_COMMUNICATION_RANGES):
-        return Category.COMMUNICATION
-    if born in _FORWARD:
-        return Category.ACTIVATION if over else Category.TEMPORARY
-    if born in (Phase.BACKWARD, Phase.OPTIMIZER):
-        return Category.TEMPORARY
-    return Category.OTHER
+def _operator_categories(operators: Mapping[str, int]) -> Ints:
+    """The category of what each operator allocates, -1 where it has none; the last: no operator."""
+    categories = np.full(max(operators.values(), default=-1) + 2, -1, np.int64)
+    for name, operator in operators.items():
+        if name.startswith(_UNSHARDED_RANGES):
+            categories[operator] = Category.PARAMETER
+        elif name.startswith(_COMMUNICATION_RANGES):
+            categories[operator] = Category.COMMUNICATION
+    return categories
+
+
+def _lifetime_categories(born_phases: Ints, is_over: NDArray[np.bool_]) -> Ints:
+    """Categories [n] of unnamed blocks, by their phase and whether the phase was over when the block was freed."""
+    is_activation = np.isin(born_phases, _FORWARD) & is_over
+    is_temporary = np.isin(born_phases, (*_FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
+    return np.select([is_activation, is_temporary], [Category.ACTIVATION, Category.TEMPORARY], Category.OTHER)

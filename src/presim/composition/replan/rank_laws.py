@@ -136,7 +136,8 @@ def _factors(
     for name, number in after.items():
         earlier = before.get(name, 0)
         factor = numbers.factor(earlier, number, (_slack(name, earlier), _slack(name, number)))
-        is_small = name != BYTES and max(before.get(name, 0), number) <= _SMALL
+        # A small block that shrinks without a law keeps its bytes; one that grows may be large on many ranks.
+        is_small = max(earlier, number) <= _SMALL and (name != BYTES or number < earlier)
         if factor is None and not is_small:
             return None, name
         if factor not in (None, 1.0):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from presim.cost.learned.learned_model_file import LEAF_UNIT, Tree
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _ROWS = 4096  # evaluated at once: limits the memory, which grows with rows and trees
 
 
@@ -30,36 +31,27 @@ class Forest:
     @classmethod
     def of(cls, thresholds: Sequence[Sequence[float]], trees: Sequence[Tree], limit: float) -> Forest:
         """The arrays of trees that have been checked."""
-        feature: list[int] = []
-        threshold: list[float] = []
-        low: list[int] = []
-        high: list[int] = []
-        value: list[float] = []
-        roots: list[int] = []
-        depth = 0
-        for tree in trees:
-            start = len(feature)
-            roots.append(start)
-            open_nodes: list[tuple[int, int]] = []  # inner nodes without their second child yet, with their depth
-            level = 0
-            for node, (split, number) in enumerate(zip(tree.split, tree.value), start):
-                inner = split >= 0
-                feature.append(max(split, 0))
-                threshold.append(thresholds[split][number] if inner else np.inf)
-                value.append(0.0 if inner else number * LEAF_UNIT)
-                low.append(node + 1 if inner else node)
-                high.append(node)
-                depth = max(depth, level)
-                if inner:
-                    level += 1
-                    open_nodes.append((node, level))
-                elif open_nodes:
-                    parent, level = open_nodes.pop()
-                    high[parent] = node + 1
+        counts = np.array([len(tree.split) for tree in trees], np.int64)
+        split = np.array([feature for tree in trees for feature in tree.split], np.int64)
+        number = np.array([value for tree in trees for value in tree.value], np.int64)
+        is_inner, nodes = split >= 0, np.arange(len(split))
+        # Thresholds of all features in a row, as the numbers of inner nodes count them from their feature's first.
+        all_thresholds = np.array([*(edge for edges in thresholds for edge in edges), np.inf])
+        first_threshold = np.cumsum([0, *map(len, thresholds)])[:-1]
+        index = np.full(len(split), len(all_thresholds) - 1)
+        index[is_inner] = first_threshold[split[is_inner]] + number[is_inner]
+        roots = np.cumsum(counts) - counts
+        high = _second_children(is_inner, roots, counts)
         return cls(
-            np.array(roots, np.int64), np.array(feature, np.int64), np.array(threshold), np.array(low, np.int64),
-            np.array(high, np.int64), np.array(value), depth, limit,
-        )  # fmt: skip
+            roots=roots,
+            feature=np.maximum(split, 0),
+            threshold=all_thresholds[index],
+            low=np.where(is_inner, nodes + 1, nodes),
+            high=high,
+            value=np.where(is_inner, 0.0, number * LEAF_UNIT),
+            depth=_depth(is_inner, roots, high),
+            limit=limit,
+        )
 
     def evaluate(self, rows: Array) -> Array:
         """Sum of the trees for each row of features, within the limit."""
@@ -76,3 +68,27 @@ class Forest:
             nodes = np.where(goes_low, self.low[nodes], self.high[nodes])
         total: Array = np.clip(self.value[nodes].sum(axis=1), -self.limit, self.limit)
         return total
+
+
+def _second_children(is_inner: NDArray[np.bool_], roots: Ints, counts: Ints) -> Ints:
+    """The second child of each node [n] of trees in preorder; a leaf is its own.
+
+    An inner node opens a bracket and the leaf before its second child closes it, so that brackets of the same nesting
+    alternate. The last leaf of a tree closes none.
+    """
+    balance = np.cumsum(np.where(is_inner, 1, -1))
+    before_tree = np.concatenate([[0], balance])[roots]
+    nesting = balance - np.repeat(before_tree, counts) + ~is_inner
+    by_nesting = np.argsort(nesting, kind="stable")
+    by_nesting = by_nesting[nesting[by_nesting] > 0]
+    children = np.arange(len(is_inner))
+    children[by_nesting[0::2]] = by_nesting[1::2] + 1
+    return children
+
+
+def _depth(is_inner: NDArray[np.bool_], roots: Ints, second_children: Ints) -> int:
+    """The most inner nodes between a root and a leaf."""
+    depth, nodes = 0, roots
+    while len(inner := nodes[is_inner[nodes]]):
+        depth, nodes = depth + 1, np.concatenate([inner + 1, second_children[inner]])
+    return depth

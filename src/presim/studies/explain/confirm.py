@@ -10,7 +10,6 @@ import msgspec
 
 from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.planner.confirm.capture import capture, check_command
 from presim.planner.knobs import field_of, fields, short
 from presim.planner.search_request import SearchRequest
 from presim.planner.space import Space, parse_knobs
@@ -128,6 +127,8 @@ def confirm(
     Raises:
         InputError: the command has an unknown placeholder, or the unchanged job cannot be captured.
     """
+    from presim.planner.confirm.capture import check_command  # with all frameworks' launch files
+
     check_command(captures.command, point)
     capture_file = CaptureFile(Path(captures.study), request) if captures.study else NoCaptureFile()
     with temporary_folder("explain") as folder:
@@ -173,6 +174,8 @@ def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, obj
 
 
 def _capture(request: SearchRequest, folder: Path) -> Take:
+    from presim.planner.confirm.capture import capture
+
     numbers = iter(range(1_000_000))
 
     def take(point: Point) -> tuple[str, Reply]:

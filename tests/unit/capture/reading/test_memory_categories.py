@@ -162,3 +162,20 @@ def test_buckets_of_ddp_are_communication() -> None:
     log.add(Kind.ALLOC, Phase.FORWARD, object=0x2000, value=512, scope=1)
     log.add(Kind.WORK, Phase.BACKWARD, signature=0, scope=0)
     assert log.categories() == {0x1000: Category.COMMUNICATION, 0x2000: Category.COMMUNICATION}
+
+
+def test_names_belong_to_the_block_that_lives_at_their_address() -> None:
+    """The first name counts; a block that is allocated over has none, and a name without a block is ignored."""
+    log = Log()
+    log.add(Kind.RETAG, object=1, value=Category.GRADIENT)
+    log.block(1, Phase.BACKWARD, None, named=Category.INPUT)
+    log.block(2, Phase.BACKWARD, None, named=Category.PARAMETER)
+    log.add(Kind.RETAG, object=2, value=Category.GRADIENT)
+    log.block(1, Phase.BACKWARD, Phase.BACKWARD)
+    log.add(Kind.RETAG, object=1, value=Category.BUFFER)
+    columns = categorize(log.columns(), OPERATORS, SCOPES)
+    is_name = columns["kind"] == Kind.RETAG
+    assert [*zip(columns["object"][is_name].tolist(), columns["value"][is_name].tolist())] == [
+        (2, Category.PARAMETER),
+        (1, Category.TEMPORARY),
+    ]

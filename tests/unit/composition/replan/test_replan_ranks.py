@@ -99,6 +99,15 @@ def test_a_size_without_a_law_is_refused_by_name() -> None:
         at(64, captured(8, constant_beside), captured(16, constant_beside))
 
 
+def test_a_small_block_of_several_tensors_keeps_its_bytes_where_it_shrinks_only() -> None:
+    """A share beside a constant follows no law; it is an upper bound where more ranks have less."""
+    shares, growing = (lambda ranks: 9_216 + (1 << 18) // ranks), (lambda ranks: 9_216 + 512 * ranks)
+    trace, _, _ = at(64, captured(8, shares), captured(16, shares))
+    assert trace.columns["value"][trace.mask(Kind.ALLOC)][0] == shares(16)
+    with pytest.raises(InputError, match="which is neither the same nor a share of one whole"):
+        at(64, captured(8, growing), captured(16, growing))
+
+
 def test_a_block_that_the_allocator_did_not_split_is_a_share_still() -> None:
     """Blocks above a MiB may be up to a MiB larger than asked for, smaller ones only 512 bytes."""
     numbers = RankNumbers(128, 256, 1024)
