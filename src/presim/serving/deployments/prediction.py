@@ -38,7 +38,7 @@ _TEXT_ALONE = (
     "Prompts are of text, or of images and sound that are encoded already: the time of the encoder is not in these "
     "figures."
 )
-_NO_ENCODER = "`vllm serve --language-model-only` has no encoder."
+_NO_ENCODER = "With --language-model-only there is no encoder."
 _ENCODERS = (
     "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
     f"GiB of it; that is not in the memory above. {_NO_ENCODER}"
@@ -56,8 +56,8 @@ _INT8_CACHE = (
 )
 _GRAPHS = (
     "vLLM takes an estimate of its CUDA graphs off the cache, extrapolated from two of them: 0.2 to 10 GiB in public "
-    "logs of models with experts or states, and 0.6 GiB here at most. Where the cache limits, give --num-gpu-blocks of "
-    "a log."
+    "logs of models with experts or states, and here 0.6 GiB at most, or 18.5 MiB a graph with states. Where the cache "
+    "limits, give --num-gpu-blocks of a log."
 )
 _CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a prompt is not priced."
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."

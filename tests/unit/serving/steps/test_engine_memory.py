@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from presim.errors import MisfitError
+from presim.errors import InputError, MisfitError
 from presim.hardware import catalogue
 from presim.serving.defaults import with_defaults
 from presim.serving.drafting import Drafting
 from presim.serving.kv.pools import pool_of
 from presim.serving.model_lookup import find
+from presim.serving.serving_options import EngineOptions, FleetOptions, LifeOptions
 from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.steps.engine_memory import MemoryPlan, lay_out
 from presim.serving.weight_types import typed
 from presim.units import GIB
+from presim.verbs.serve import deployment_of
 
 # llm-d's memory profiles of vLLM 0.11 on H100s at 0.9: GiB of weights, activations and cache on one GPU.
 OF_0_11: list[tuple[str, int, Weights | None, float, float, float]] = [
@@ -186,3 +188,25 @@ def test_graphs_are_taken_off_the_cache_by_runner_and_version(version: str, coun
         for graphs in (True, False)
     )
     assert (eager.cache > plain.cache) == counts
+
+
+def test_an_engine_without_an_encoder_has_more_cache() -> None:
+    """1.77 GiB on an RTX 5090 (recipe of Qwen3.8-27B): the encoder's weights, and its peak above the sampler's."""
+    clusters = {"gpu": "rtx-5090", "node": None, "fabric": None, "cluster": None}
+    limits: dict[str, Any] = {
+        "weights": "int4",
+        "max_model_len": 32768,
+        "cuda_graphs": False,
+        "engine_version": "0.26.1",
+    }
+    with_encoder, without = (
+        deployment_of(
+            "qwen3.6-27b", clusters, EngineOptions(**limits, language_model_only=only), FleetOptions(), LifeOptions()
+        )
+        for only in (False, True)
+    )
+    more_bytes = without.engine.memory.cache - with_encoder.engine.memory.cache
+    assert more_bytes / GIB == pytest.approx(1.77, abs=0.12)
+    sglang = EngineOptions(kernels="sglang", language_model_only=True)
+    with pytest.raises(InputError, match="--language-model-only is an option of vLLM; leave it out, or --kernels"):
+        deployment_of("qwen3.6-27b", clusters, sglang, FleetOptions(), LifeOptions())
