@@ -69,7 +69,7 @@ def _version_text(plan: ServingPlan) -> str:
     known = (
         f"{'.'.join(map(str, _LIMITS_BY_MEMORY))}, taken for {plan.engine_version}," if is_without_defaults else None
     )
-    return f"vLLM {known or plan.engine_version}"
+    return f"vLLM {nearest_version or plan.engine_version}"
 
 
 _NAMES: dict[str, dict[str, str]] = {
