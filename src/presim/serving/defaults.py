@@ -66,7 +66,7 @@ def _version_text(plan: ServingPlan) -> str:
     if plan.kernels != "vllm":
         return f"{VERSIONS[plan.kernels]}, taken for {plan.engine_version},"
     is_without_defaults = _FORMER_CORES_END <= numbers_of(plan.engine_version) < _LIMITS_BY_MEMORY
-    known = (
+    nearest_version = (
         f"{'.'.join(map(str, _LIMITS_BY_MEMORY))}, taken for {plan.engine_version}," if is_without_defaults else None
     )
     return f"vLLM {nearest_version or plan.engine_version}"
