@@ -23,6 +23,7 @@ from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.serving.defaults import with_defaults
+from presim.serving.drafting import drafting_of
 from presim.serving.kv.startup import asked_length
 from presim.serving.model_lookup import find
 from presim.serving.serving_plan import ServingPlan
@@ -86,6 +87,9 @@ def _option(word: str) -> tuple[str, Any]:
     """A field of a plan and its value."""
     name, _, value = word.partition("=")
     kinds = {field.name: str(field.type) for field in dataclasses.fields(ServingPlan)}
+    if name == "drafting":
+        method, _, tokens = value.partition(":")
+        return name, drafting_of(method, int(tokens), None, None)
     if name not in kinds:
         raise InputError(f"{name} is no field of a plan; correct validation/engine_logs.csv")
     if "int" in kinds[name]:

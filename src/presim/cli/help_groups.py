@@ -36,7 +36,8 @@ HEADINGS = {  # heading -> flags, in the order of the help
         "--kernels --scheduler --engine-version --gpu-memory-utilization --max-num-seqs --max-num-batched-tokens "
         "--max-model-len --block-size --num-gpu-blocks --max-prefill-tokens --scheduler-recv-interval "
         "--prefill-schedule-interval --policy --max-cudagraph-capture-size --eager --no-async --no-prefix-caching "
-        "--fp8-products --kv-host --kv-disk --kv-host-bandwidth --kv-disk-bandwidth --overheads --grammar-ms --engine"
+        "--language-model-only --fp8-products --kv-host --kv-disk --kv-host-bandwidth --kv-disk-bandwidth "
+        "--overheads --grammar-ms --engine"
     ),
     "Load": (
         "--rate --concurrency --requests --input --output --arrivals --burstiness --burst --ramp-to --shared-prefix "

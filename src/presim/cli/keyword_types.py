@@ -138,6 +138,7 @@ class ServeKeywords(TypedDict, total=False):
     kv_host_bandwidth: float | None
     kv_disk_bandwidth: float | None
     eager: bool | None
+    language_model_only: bool | None
     rate: float | None
     concurrency: int | None
     requests: int | None

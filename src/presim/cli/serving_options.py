@@ -166,6 +166,11 @@ ENGINE = (
         help="GB/s from a node's disks.",
     ),
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
+    click.option(
+        "--language-model-only",
+        is_flag=True,
+        help="Same as in vLLM: load no encoder of images or sound, for more cache.",
+    ),
 )
 LOAD = (
     click.option("--rate", type=number(quantities.RATE), help="Requests per second; default: all at once."),

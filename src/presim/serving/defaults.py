@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from presim.composition.models.description import Model
 from presim.hardware import Gpu
-from presim.serving.engine_versions import NEWEST, has_other_core, is_asynchronous
+from presim.serving.engine_versions import NEWEST, has_other_core, is_asynchronous, numbers_of
 from presim.serving.kv.startup import asked_length
 from presim.serving.serving_plan import ServingPlan
 from presim.units import GIB
@@ -20,6 +20,9 @@ VERSIONS = {  # whose defaults these are
 # How a program starts vLLM: by its server, its class LLM, or `AsyncLLM.from_engine_args` without more.
 VllmStart: TypeAlias = Literal["server", "llm", "async-llm"]
 _MIB = 1 << 20
+_FORMER_CORES_END, _LIMITS_BY_MEMORY = (0, 8), (0, 9)  # 0.8 chose limits by the name of the GPU (pull request 17073)
+_WIDER_BATCHES = (0, 28)  # 16,384 tokens from 160 GiB on: vLLM's pull request 51726 of August 2026
+_LARGER_SHARE = (0, 21)  # 0.92, with CUDA graphs taken off the cache; a log of 0.19 without the option has 0.9
 _UNSPLIT_TOKENS = 32768  # the longest model whose prompts vLLM's former core computed whole, by default
 
 
@@ -53,10 +56,20 @@ def sentence(plan: ServingPlan, gpu: Gpu) -> str | None:
     if not plan.defaulted:
         return None
     values = ", ".join(f"{_NAMES[plan.kernels].get(name, name)} {getattr(plan, name):,}" for name in plan.defaulted)
-    version = (
-        f"vLLM {plan.engine_version}" if has_other_core(plan.kernels, plan.engine_version) else VERSIONS[plan.kernels]
+    return f"Defaults of {_version_text(plan)} for {gpu.memory_bytes / GIB:.0f} GiB of GPU memory: {values}."
+
+
+def _version_text(plan: ServingPlan) -> str:
+    """Whose defaults the plan has: those of its version, or of the nearest one whose defaults are known here."""
+    if plan.engine_version is None:
+        return VERSIONS[plan.kernels]
+    if plan.kernels != "vllm":
+        return f"{VERSIONS[plan.kernels]}, taken for {plan.engine_version},"
+    is_without_defaults = _FORMER_CORES_END <= numbers_of(plan.engine_version) < _LIMITS_BY_MEMORY
+    nearest_version = (
+        f"{'.'.join(map(str, _LIMITS_BY_MEMORY))}, taken for {plan.engine_version}," if is_without_defaults else None
     )
-    return f"Defaults of {version} for {gpu.memory_bytes / GIB:.0f} GiB of GPU memory: {values}."
+    return f"vLLM {nearest_version or plan.engine_version}"
 
 
 _NAMES: dict[str, dict[str, str]] = {
@@ -75,8 +88,12 @@ _NAMES: dict[str, dict[str, str]] = {
 
 
 def _vllm(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
-    """vLLM 0.33, engine/arg_utils.py, `get_batch_defaults` of its server; config/cache.py for the share of memory."""
-    if gpu.memory_bytes >= 160 * GIB:
+    """vLLM 0.33, engine/arg_utils.py, `get_batch_defaults` of its server; config/cache.py for the share of memory.
+
+    Older versions differ in the largest batches and in the share.
+    """
+    version = numbers_of(plan.engine_version or NEWEST["vllm"])
+    if gpu.memory_bytes >= 160 * GIB and version >= _WIDER_BATCHES:
         tokens, sequences = 16384, 1024
     elif gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
         tokens, sequences = 8192, 1024
@@ -86,7 +103,7 @@ def _vllm(plan: ServingPlan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, An
     return {
         "max_num_batched_tokens": tokens,
         "max_num_seqs": min(sequences, tokens),
-        "gpu_memory_utilization": 0.92,
+        "gpu_memory_utilization": 0.92 if version >= _LARGER_SHARE else 0.9,
     }
 
 

@@ -46,9 +46,13 @@ def _indexer_bytes(indexer: Indexer) -> int:
     return indexer.dim + 4 * indexer.dim // 128
 
 
-def state_bytes(mixer: Recurrent, state_type: StateType, tp: int = 1) -> int:
-    """Bytes of a sequence's state in one layer on one of ``tp`` GPUs, with the convolution's inputs in 16 bits."""
-    return (mixer.state_elements * (4 if state_type == "float32" else 2) + 2 * mixer.convolved) // tp
+def state_bytes(mixer: Recurrent, state_type: StateType, tp: int = 1, drafted_tokens: int = 0) -> int:
+    """Bytes of a sequence's state in one layer on one of ``tp`` GPUs, with the convolution's inputs in 16 bits.
+
+    ``drafted_tokens``: vLLM keeps the convolution's inputs of so many more (0.33, `MambaStateShapeCalculator`).
+    """
+    convolved = mixer.convolved + drafted_tokens * mixer.mixed
+    return (mixer.state_elements * (4 if state_type == "float32" else 2) + 2 * convolved) // tp
 
 
 def model_token_bytes(model: Model, cache: Cache, architecture: str) -> int:

@@ -51,6 +51,7 @@ class EngineOptions:
     kv_host_bandwidth: float | None = None  # GB/s
     kv_disk_bandwidth: float = 6.0  # GB/s
     cuda_graphs: bool = True
+    language_model_only: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from presim.composition.models.description import Model
 from presim.errors import InputError
 from presim.hardware import Gpu
@@ -105,7 +107,7 @@ def deployment_of(
     """
     described = choose_cluster(**cluster_options, world_size=1)  # type: ignore[arg-type]
     config, name = config_of(model)
-    shape = from_config(config, name)
+    shape = _shape_of(from_config(config, name), engine_options)
     plan = plan_of(engine_options, shape, described.gpu)
     plan.check(shape)
     shared_kv_of(fleet, plan)  # before engines are priced
@@ -132,6 +134,16 @@ def deployment_of(
         if reason is not None:
             raise InputError(reason)
     return dataclasses.replace(deployment, replicas=replicas, life=life)
+
+
+def _shape_of(model: Model, options: EngineOptions) -> Model:
+    """The model as the engine loads it: without its encoder of images or sound, if vLLM was told so."""
+    if not options.language_model_only:
+        return model
+    if options.kernels != "vllm":
+        raise InputError("--language-model-only is an option of vLLM; leave it out, or --kernels")
+    outside = tuple(weight for weight in model.outside if weight.part != "encoder")
+    return msgspec.structs.replace(model, outside=outside)
 
 
 def _with_prefill_gpu(cluster_options: dict[str, str | None], gpu: str) -> dict[str, str | None]:

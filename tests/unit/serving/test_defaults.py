@@ -83,3 +83,34 @@ def test_vllms_former_core_computes_prompts_whole_up_to_a_length(longest: int, t
         "Defaults of vLLM 0.6.4 for 24 GiB of GPU memory: gpu_memory_utilization 0.9, "
         f"max_num_batched_tokens {tokens:,}, max_num_seqs 256."
     )
+
+
+@pytest.mark.parametrize(
+    ("kernels", "version", "text"),
+    [
+        ("vllm", "0.27.1", "vLLM 0.27.1 for 79"),
+        ("vllm", "0.8.4", "vLLM 0.9, taken for 0.8.4, for 79"),
+        ("sglang", "0.4.9", "SGLang 0.5.23, taken for 0.4.9, for 79"),
+    ],
+)
+def test_the_report_says_whose_defaults_an_older_version_has(kernels: str, version: str, text: str) -> None:
+    fields = {"kernels": kernels, "engine_version": version, "num_gpu_blocks": 9999}
+    gpu = catalogue.gpu("h100-sxm")
+    assert (sentence(with_defaults(fields, MODEL, gpu), gpu) or "").startswith(f"Defaults of {text} GiB")
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "tokens", "share"),
+    [
+        ("0.19", "b200", 8192, 0.9),
+        ("0.21", "b200", 8192, 0.92),
+        ("0.27.1", "b200", 8192, 0.92),
+        ("0.28", "b200", 16384, 0.92),
+        ("0.19", "l4", 2048, 0.9),
+    ],
+)
+def test_older_versions_of_vllm_take_smaller_batches_and_a_smaller_share(
+    version: str, gpu: str, tokens: int, share: float
+) -> None:
+    plan = with_defaults({"engine_version": version}, MODEL, catalogue.gpu(gpu))
+    assert (plan.max_num_batched_tokens, plan.gpu_memory_utilization) == (tokens, share)

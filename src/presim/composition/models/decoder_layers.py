@@ -160,6 +160,11 @@ class ShortConvolution(msgspec.Struct, frozen=True, tag="short_convolution"):
     kernel: int
 
     @property
+    def mixed(self) -> int:
+        """Channels of the convolution."""
+        return self.inner
+
+    @property
     def state_elements(self) -> int:
         """It has no state beside the convolution's inputs."""
         return 0
@@ -180,6 +185,11 @@ class LinearAttention(msgspec.Struct, frozen=True, tag="linear_attention"):
     def state_elements(self) -> int:
         """Elements of a sequence's state."""
         return self.heads * self.head_dim * self.head_dim
+
+    @property
+    def mixed(self) -> int:
+        """It has no convolution."""
+        return 0
 
     @property
     def convolved(self) -> int:

@@ -17,13 +17,13 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.defaults import VERSIONS
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.deployments.rates import STEADY, largest_rate, sustainable_rate
-from presim.serving.engine_versions import has_other_core, numbers_of
+from presim.serving.engine_versions import has_other_core
 from presim.serving.engines.engine import Life
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.kv.startup import asked_length
 from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps import encoder_profile
-from presim.serving.steps.engine_memory import GRAPHS_COUNTED
+from presim.serving.steps.engine_memory import counts_graphs
 from presim.serving.steps.times import PricedEngine
 from presim.serving.workloads.workload import Workload, summary
 from presim.units import plain
@@ -38,7 +38,7 @@ _TEXT_ALONE = (
     "Prompts are of text, or of images and sound that are encoded already: the time of the encoder is not in these "
     "figures."
 )
-_NO_ENCODER = "`vllm serve --language-model-only` has no encoder."
+_NO_ENCODER = "With --language-model-only there is no encoder."
 _ENCODERS = (
     "vLLM runs the encoder of images or sound with its largest input before it sizes the cache, which takes up to some "
     f"GiB of it; that is not in the memory above. {_NO_ENCODER}"
@@ -56,8 +56,8 @@ _INT8_CACHE = (
 )
 _GRAPHS = (
     "vLLM takes an estimate of its CUDA graphs off the cache, extrapolated from two of them: 0.2 to 10 GiB in public "
-    "logs of models with experts or states, and 0.6 GiB here at most. Where the cache limits, give --num-gpu-blocks of "
-    "a log."
+    "logs of models with experts or states, and here 0.6 GiB at most, or 18.5 MiB a graph with states. Where the cache "
+    "limits, give --num-gpu-blocks of a log."
 )
 _CONTEXT = "What ranks of --dcp gather of the cache for the later chunks of a prompt is not priced."
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
@@ -79,8 +79,7 @@ def encoder_limits(model: Model, kernels: str) -> list[str]:
 def _has_uncertain_graphs(model: Model, plan: ServingPlan) -> bool:
     """Whether vLLM counts CUDA graphs of layers for which its estimates differ by much."""
     counts = plan.kernels == "vllm" and plan.cuda_graphs and plan.num_gpu_blocks is None
-    is_newer = plan.engine_version is None or numbers_of(plan.engine_version) >= GRAPHS_COUNTED
-    return counts and is_newer and bool(model.experts or model.recurrent)
+    return counts and counts_graphs(model, plan) and bool(model.experts or model.recurrent)
 
 
 def shortening_note(engine: PricedEngine) -> str | None:

@@ -29,13 +29,18 @@ class KvLayer:
     heads: int = 1  # KV heads of `token_bytes`, or heads of a state, on one GPU: specifications differ by them
 
 
-def kv_layers(model: Model, cache: Cache = "bf16", architecture: str = "hopper", tp: int = 1) -> tuple[KvLayer, ...]:
-    """The layers of a model in their order, as one of ``tp`` GPUs keeps them."""
+def kv_layers(
+    model: Model, cache: Cache = "bf16", architecture: str = "hopper", tp: int = 1, drafted_tokens: int = 0
+) -> tuple[KvLayer, ...]:
+    """The layers of a model in their order, as one of ``tp`` GPUs keeps them.
+
+    ``drafted_tokens``: of a step, where states keep the convolution's inputs of them, too.
+    """
     layers: list[KvLayer] = []
     for kind in model.order:
         for mixer in model.kinds[kind].cached:
             layers += _of_tokens(mixer, cache, architecture, tp)
-        layers += [_of_states(mixer, model, tp) for mixer in model.kinds[kind].recurrent]
+        layers += [_of_states(mixer, model, tp, drafted_tokens) for mixer in model.kinds[kind].recurrent]
     return runs(layers)
 
 
@@ -56,9 +61,10 @@ def _of_tokens(mixer: Cached, cache: Cache, architecture: str, tp: int) -> list[
     return [KvLayer(kind, stored, window, heads=max(kv_heads(mixer) // tp, 1))]
 
 
-def _of_states(mixer: Recurrent, model: Model, tp: int) -> KvLayer:
+def _of_states(mixer: Recurrent, model: Model, tp: int, drafted_tokens: int) -> KvLayer:
     heads = getattr(mixer, "value_heads", 0) or getattr(mixer, "heads", 0) or 1
-    return KvLayer("state", state_bytes=state_bytes(mixer, model.state_type, tp), heads=max(heads // tp, 1))
+    size = state_bytes(mixer, model.state_type, tp, drafted_tokens)
+    return KvLayer("state", state_bytes=size, heads=max(heads // tp, 1))
 
 
 def runs(layers: Sequence[KvLayer]) -> tuple[KvLayer, ...]:

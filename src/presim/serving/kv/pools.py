@@ -25,7 +25,8 @@ _SGLANG_STATES_EACH = 3  # states that SGLang has room for, of each running requ
 
 def pool_of(model: Model, plan: ServingPlan, gpu: Gpu) -> Pool:
     """The pool of the plan's engine, on the fullest pipeline stage."""
-    layers = kv_layers(model, plan.cache, gpu.architecture, plan.tp)
+    drafted_tokens = plan.drafting.tokens if plan.drafting and plan.kernels == "vllm" else 0
+    layers = kv_layers(model, plan.cache, gpu.architecture, plan.tp, drafted_tokens)
     proposes = drafter(model, plan.drafting) if plan.drafting else None
     last = kv_layers(proposes, plan.cache, gpu.architecture, plan.tp) if proposes else ()
     if plan.kernels != "vllm":

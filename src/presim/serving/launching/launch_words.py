@@ -49,6 +49,7 @@ FLAGS = {
     "--enable-expert-parallel": "--ep",
     "--enable-ep-moe": "--ep",
     "--enforce-eager": "--eager",
+    "--language-model-only": "--language-model-only",
     "--disable-cuda-graph": "--eager",
     "--no-async-scheduling": "--no-async",
     "--disable-overlap-schedule": "--no-async",
@@ -62,7 +63,7 @@ _FRACTIONS = {
 _WITHOUT_EFFECT = re.compile(
     r"--(?:host|port|uds|api-key|root-path|served-model-name|.*-parser|enable-auto-tool-choice|.*chat-template.*|"
     r"trust-remote-code|(?:random-)?seed|download-dir|load-format|safetensors-.*|tokenizer.*|(?:code-)?revision|"
-    r".*log.*|.*metrics.*|(?:override-)?generation-config|limit-mm-per-prompt|allowed-.*|ssl-.*|middleware|"
+    r".*log.*|.*metrics.*|(?:override-)?generation-config|allowed-.*|ssl-.*|middleware|"
     r"distributed-executor-backend|model-impl|hf-config-path|config-format|swap-space|backend|nnodes|node-rank|nnode|"
     r"dist-init-addr|master-.*|data-parallel-(?:size-local|address|rpc-port|backend|start-rank|hybrid-lb|external-lb)|"
     r"headless|watchdog-timeout|enable-prefix-caching|enable-chunked-prefill|async-scheduling|enable-lora|lora-modules|"
@@ -103,6 +104,7 @@ def words_of(
     if options.pop("--quantization", "") == "fp8" and not is_quantised(named):
         words += ["--weights", "fp8"]
     words += _drafting(command.engine, options)
+    words += _modalities(options)
     for name, value in options.items():
         if name in _NUMBERS:
             words += [_NUMBERS[name], _number(name, value)]
@@ -159,6 +161,15 @@ def _types(options: dict[str, str]) -> list[str]:
         raise InputError(f"--dtype {shortened(number)} of --from has no price: engines are priced in 16 bits")
     word = _CACHES[cache.lower().replace("_", "-")]
     return ["--kv", word] if word else []
+
+
+def _modalities(options: dict[str, str]) -> list[str]:
+    """Images and sound of a request: with none at all, vLLM loads no encoder, and other limits change no time."""
+    name = "--limit-mm-per-prompt"
+    text = " ".join(f"{key} {options.pop(key)}" for key in [*options] if key == name or key.startswith(f"{name}."))
+    limits = {modality: int(count) for modality, count in re.findall(r"(image|video|audio)\W+(\d{1,9})", text)}
+    is_without_encoder = {"image", "video"} <= limits.keys() and not any(limits.values())
+    return ["--language-model-only"] if is_without_encoder else []
 
 
 def _drafting(engine: Kernels, options: dict[str, str]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
+from presim.composition.models.decoder_layers import DeltaNet
 from presim.composition.models.description import Model
 from presim.errors import InputError, MisfitError
 from presim.hardware import Cluster, Gpu
@@ -14,8 +16,8 @@ from presim.serving.kv.kv_groups import Pool
 from presim.serving.kv.pools import pool_of, state_bytes
 from presim.serving.serving_plan import ServingPlan, graph_sizes
 from presim.serving.steps.engine_weights import weight_bytes
-from presim.serving.steps.profile_run import activation_bytes
-from presim.units import GIB
+from presim.serving.steps.profile_run import activation_bytes, has_former_runner
+from presim.units import GIB, MIB
 
 # Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces ("non-torch" in vLLM's logs). One
 # H100 has 0.13 GiB up to 0.17 and 0.24 to 0.27 in 0.19; ranks of a group 0.55 GiB for two GPUs in 0.11, and 2.06 to
@@ -30,7 +32,13 @@ _BESIDE_UNSWITCHED, _BESIDE_OTHER_GROUP = int(0.76 * GIB), int(1.25 * GIB)
 _SHARP_FOR_PAIRS = (0, 17)  # version from which pairs are taken to have them: those between the logs are not measured
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 _GRAPHS_FIRST, _USUAL_SIZES = int(0.2 * GIB), 51  # few sizes take less: 0.28 GiB for 16 sequences in a log of 2026
-GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+# With states, each graph takes more: 1.62 GiB for 86 graphs (vllm#39559), 2.04 for 102 (vllm#48601), 0.09 to 0.17 for 3
+# to 5 (noonghunna/club-3090#104, #127, #434). From 0.26 on the former runner's first graph of decodes warms up with
+# max_num_batched_tokens of context: 0.89 GiB at 8,192 tokens for 48 heads of 128 elements (vllm#50780 and #52872).
+_STATE_GRAPHS_FIRST, _STATE_GRAPH = int(0.1 * GIB), int(18.5 * MIB)
+_LONG_WARM_UP, _STATE_TOKEN_BYTES = (0, 26), 117 * 1024 / (48 * 128)
+_GRAPHS_COUNTED = (0, 21)  # the first vLLM that takes its estimate of them off the cache, by its log
+_OTHER_RUNNER_COUNTS = (0, 29)  # its other model runner, from vLLM's pull request 53306 on (August 2026)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +94,9 @@ def room(model: Model, plan: ServingPlan, gpu: Gpu, longest: int) -> tuple[int, 
 
 def _lay_out(model: Model, plan: ServingPlan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan, gpu), activation_bytes(model, plan)
-    graphs = _graph_bytes(plan)
+    graphs = _graph_bytes(model, plan)
     started = gpu.context_bytes + _beside_bytes(plan, gpu)
-    uncounted = _uncounted(plan, gpu, graphs)
+    uncounted = _uncounted(model, plan, gpu, graphs)
     if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
         allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
         free = allowed - weights
@@ -117,16 +125,31 @@ def _beside_bytes(plan: ServingPlan, gpu: Gpu) -> int:
     return _BESIDE_PAIR if is_older and plan.tp * plan.dp == 2 else _BESIDE_GROUP
 
 
-def _graph_bytes(plan: ServingPlan) -> int:
+def _graph_bytes(model: Model, plan: ServingPlan) -> int:
     """Bytes of private pools of CUDA graphs, by the number of sizes that are captured."""
     if not plan.cuda_graphs:
         return 0
     if plan.kernels != "vllm":
         return _GRAPHS
-    return int(_GRAPHS_FIRST + (_GRAPHS - _GRAPHS_FIRST) * len(graph_sizes(plan, blackwell=False)) / _USUAL_SIZES)
+    sizes = graph_sizes(plan, blackwell=False)
+    if model.recurrent:
+        return _state_graph_bytes(model, plan, sizes)
+    return int(_GRAPHS_FIRST + (_GRAPHS - _GRAPHS_FIRST) * len(sizes) / _USUAL_SIZES)
 
 
-def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
+def _state_graph_bytes(model: Model, plan: ServingPlan, sizes: Sequence[int]) -> int:
+    """Bytes of CUDA graphs of a model with states: graphs between attention of all sizes, and whole ones of decodes."""
+    decode_tokens = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
+    count = len(sizes) + sum(size <= decode_tokens for size in sizes)
+    first_bytes = _STATE_GRAPHS_FIRST
+    if has_former_runner(model, plan) and numbers_of(plan.engine_version or "") >= _LONG_WARM_UP:
+        widths = [mixer.value_heads * mixer.value_dim for mixer in model.recurrent if isinstance(mixer, DeltaNet)]
+        warm_up_bytes = plan.max_num_batched_tokens * _STATE_TOKEN_BYTES * max(widths, default=0) / plan.tp
+        first_bytes = max(first_bytes, int(warm_up_bytes))
+    return first_bytes + max(count - 2, 0) * _STATE_GRAPH
+
+
+def _uncounted(model: Model, plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     """Bytes that vLLM does not take off its share: the context at V1's first look, and the graphs of older versions.
 
     In logs of 0.11 and of 2026 the cache is exactly the share less weights, activations and buffers outside PyTorch. V0
@@ -134,9 +157,16 @@ def _uncounted(plan: ServingPlan, gpu: Gpu, graphs: int) -> int:
     """
     if plan.kernels != "vllm":
         return 0
-    is_older = plan.engine_version is not None and numbers_of(plan.engine_version) < GRAPHS_COUNTED
     context_bytes = 0 if has_other_core("vllm", plan.engine_version) else gpu.context_bytes
-    return context_bytes + (graphs if is_older else 0)
+    return context_bytes + (0 if counts_graphs(model, plan) else graphs)
+
+
+def counts_graphs(model: Model, plan: ServingPlan) -> bool:
+    """Whether vLLM takes an estimate of its CUDA graphs off the cache."""
+    if plan.engine_version is None:
+        return True
+    version = numbers_of(plan.engine_version)
+    return version >= _GRAPHS_COUNTED and (version >= _OTHER_RUNNER_COUNTS or has_former_runner(model, plan))
 
 
 MOST_BLOCKS = 20_000_000  # outside the GPU: what a simulation keeps in memory

@@ -14,13 +14,33 @@ _SPARSE_TOKENS = 5  # its sparse_mla_prefill_workspace_factor: so many times max
 # Bytes of a logit at the peak of the profiling run: in 16 and 32 bits and as a probability. From 0.8 to 0.16 it is also
 # sorted with its index: 38.4 to 38.9 bytes in seven logs of four vocabularies (llm-d's profiles of 0.11 on H100s). Its
 # kernel without a sort came in February 2026 (vLLM's pull request 33538): 14.9 to 15.9 bytes in logs of 0.19 of ten
-# models on an H100 (llm-d's accuracy report of its planner). FlashInfer's is the default later (40376).
+# models on an H100 (llm-d's accuracy report of its planner). FlashInfer's is the default later (40376), but the former
+# model runner also profiles the other (41375): 0.67 GiB between 256 and 8 sequences on an RTX 5090 (recipe of
+# Qwen3.8-27B, vLLM 0.26).
 _LOGIT_BYTES = 10.0
-_LOGIT_BYTES_BY_VERSION = (((0, 8), (0, 17), 38.6), ((0, 17), (0, 20), 15.25))
+_LOGIT_BYTES_SORTED, _SORTED = 38.6, ((0, 8), (0, 17))
+_LOGIT_BYTES_OF_FORMER_RUNNER = 15.25
+# With drafts it runs the rejection sampler, too, of one draft a sequence (v1/sample/rejection_sampler.py): 4 bytes for
+# both logits, 6 for the last one's copy and raw value, and 16 for raw and processed targets, probabilities and noise.
+_LOGIT_BYTES_OF_DRAFTS = 26.0
 # The first version of those logs: buffers between the experts' two products stay allocated while the sampler runs. With
 # them six models with experts are met within 8 %, and without them their peaks are up to 0.7 GiB too low.
 _KEEPS_WORKSPACES = (0, 17)
 _WITH_WORKSPACES: tuple[WeightType, ...] = ("bf16", "fp8", "fp8-block", "int8")  # gpt-oss's MXFP4 has none there
+
+
+# The other runner is the default for models without experts and states from 0.25 on (vLLM's pull request 44443, merged
+# on 2026-07-02), and for all from 0.29 on (53183, 2026-08-26; a log of 0.28 of a model with states has the former's).
+_OTHER_RUNNER_OF_DENSE, _OTHER_RUNNER = (0, 25), (0, 29)
+
+
+def has_former_runner(model: Model, plan: ServingPlan) -> bool:
+    """Whether vLLM's first model runner executes the model, by default for the plan's version."""
+    if plan.kernels != "vllm" or plan.engine_version is None:
+        return False
+    version = numbers_of(plan.engine_version)
+    is_dense = model.experts is None and not model.recurrent
+    return version < (_OTHER_RUNNER_OF_DENSE if is_dense else _OTHER_RUNNER)
 
 
 def activation_bytes(model: Model, plan: ServingPlan) -> int:
@@ -28,17 +48,21 @@ def activation_bytes(model: Model, plan: ServingPlan) -> int:
     tokens = plan.max_num_batched_tokens
     widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
     layer = tokens * (4 * model.hidden + widest * 1.5) * 2
-    logits = plan.max_num_seqs * model.vocabulary * _logit_bytes(plan) + _workspace(model, plan)
+    logits = plan.max_num_seqs * model.vocabulary * _logit_bytes(model, plan) + _workspace(model, plan)
     encoder, encoded = encoder_profile.peak_bytes(model, plan) if plan.kernels == "vllm" else (0, 0)
     return max(int(max(layer, logits)) + _sparse_workspace(model, plan) + encoded, encoder)
 
 
-def _logit_bytes(plan: ServingPlan) -> float:
+def _logit_bytes(model: Model, plan: ServingPlan) -> float:
     """Bytes of each logit of max_num_seqs sequences at the sampler's peak, by the engine's version."""
     if plan.kernels != "vllm" or plan.engine_version is None:
         return _LOGIT_BYTES
     version = numbers_of(plan.engine_version)
-    return next((size for first, end, size in _LOGIT_BYTES_BY_VERSION if first <= version < end), _LOGIT_BYTES)
+    if version < _SORTED[0] or not has_former_runner(model, plan):
+        return _LOGIT_BYTES
+    if version < _SORTED[1]:
+        return _LOGIT_BYTES_SORTED
+    return _LOGIT_BYTES_OF_DRAFTS if plan.drafting else _LOGIT_BYTES_OF_FORMER_RUNNER
 
 
 def _workspace(model: Model, plan: ServingPlan) -> int:

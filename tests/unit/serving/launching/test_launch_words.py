@@ -124,3 +124,19 @@ def test_what_has_no_price_is_refused(command: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         words(command)
     assert str(caught.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("limits", "options"),
+    [
+        ("--language-model-only", ("--language-model-only",)),
+        ('--limit-mm-per-prompt \'{"image":0,"video":0}\'', ("--language-model-only",)),
+        ("--limit-mm-per-prompt.image 0 --limit-mm-per-prompt.video 0", ("--language-model-only",)),
+        ("--limit-mm-per-prompt image=0,video=0", ("--language-model-only",)),
+        ('--limit-mm-per-prompt \'{"image":2,"video":0}\'', ()),
+        ("--limit-mm-per-prompt.video 0", ()),
+    ],
+)
+def test_vllm_loads_no_encoder_where_no_request_has_an_image(limits: str, options: tuple[str, ...]) -> None:
+    launch = words(f"vllm serve Qwen/Qwen3.6-27B {limits}")
+    assert (launch.options, launch.unread) == (options, ())

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from presim.errors import MisfitError
+from presim.errors import InputError, MisfitError
 from presim.hardware import catalogue
 from presim.serving.defaults import with_defaults
+from presim.serving.drafting import Drafting
+from presim.serving.kv.pools import pool_of
 from presim.serving.model_lookup import find
-from presim.serving.serving_plan import Weights
+from presim.serving.serving_options import EngineOptions, FleetOptions, LifeOptions
+from presim.serving.serving_plan import ServingPlan, Weights
 from presim.serving.steps.engine_memory import MemoryPlan, lay_out
 from presim.serving.weight_types import typed
 from presim.units import GIB
+from presim.verbs.serve import deployment_of
 
 # llm-d's memory profiles of vLLM 0.11 on H100s at 0.9: GiB of weights, activations and cache on one GPU.
 OF_0_11: list[tuple[str, int, Weights | None, float, float, float]] = [
@@ -115,9 +119,10 @@ def test_tokens_of_the_newest_engine_are_those_of_its_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "peak_gib"), [("0.6", 1.22), ("0.8", 4.72), ("0.16", 4.72), ("0.17", 1.87), ("0.20", 1.22)]
+    ("version", "peak_gib"),
+    [("0.6", 1.22), ("0.8", 4.72), ("0.16", 4.72), ("0.17", 1.87), ("0.24", 1.87), ("0.25", 1.22)],
 )
-def test_the_sampler_sorted_in_some_versions(version: str, peak_gib: float) -> None:
+def test_the_sampler_takes_memory_by_the_version_of_the_engine(version: str, peak_gib: float) -> None:
     limits: dict[str, Any] = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}  # those before 0.8 are others
     memory = memory_of("llama3-8b", engine_version=version, **limits)
     assert memory.activations / GIB == pytest.approx(peak_gib, abs=0.01)
@@ -142,3 +147,66 @@ def test_what_is_counted_adds_up_to_the_share() -> None:
     memory = memory_of("llama3-8b")
     counted = memory.weights + memory.activations + memory.reserved - memory.uncounted + memory.cache
     assert 0 <= memory.allowed - counted < memory.block
+
+
+# Pages of vLLM's cache for Qwen3.6-27B and 3.8-27B, whose layers are the same (validation/engine_logs.csv).
+OF_GATED_DELTA_NETS: list[tuple[str, str, Weights, int, dict[str, Any], int]] = [
+    ("0.23.0", "h100-sxm", "fp8-block", 0, {"gpu_memory_utilization": 0.95, "max_num_seqs": 1024}, 856),
+    ("0.27.0", "rtx-pro-6000", "bf16", 3, {"gpu_memory_utilization": 0.95}, 556),
+    ("0.27.0", "rtx-pro-6000", "fp8-block", 3, {}, 939),
+]
+
+
+@pytest.mark.parametrize(("version", "gpu", "weights", "drafts", "limits", "pages"), OF_GATED_DELTA_NETS)
+def test_pages_of_gated_delta_nets_are_those_of_start_up_logs(
+    version: str, gpu: str, weights: Weights, drafts: int, limits: dict[str, Any], pages: int
+) -> None:
+    """vllm-project/recipes#551 and #831; that #831 drafted three tokens is concluded from the size of its pages."""
+    model, card = find("qwen3.6-27b"), catalogue.gpu(gpu)
+    fields = {"engine_version": version, "drafting": Drafting("mtp", drafts) if drafts else None, **limits}
+    memory = lay_out(model, typed(with_defaults(fields, model, card), model, weights, None), card)
+    assert memory.blocks == pytest.approx(pages, rel=0.03)
+
+
+def test_a_states_page_has_room_for_the_inputs_of_drafts() -> None:
+    """Two RTX 3090, FP8 cache, three drafts: 623,873 tokens in 11.05 GiB, as requests of 262,144 tokens take 179 pages.
+
+    https://github.com/noonghunna/club-3090/issues/642: 426 pages of 17 layers with 1,600 tokens of 1,024 bytes.
+    """
+    model, gpu = find("qwen3.6-27b"), catalogue.gpu("rtx-3090")
+    plan = ServingPlan(tp=2, cache="fp8", drafting=Drafting("mtp", 3), max_num_batched_tokens=8192, num_gpu_blocks=426)
+    pages = pool_of(model, plan, gpu)
+    assert (pages.block_tokens, pages.page_bytes) == (1600, 17 * 1600 * 1024)
+    assert (pages.pages(262_144), pages.tokens(426, 262_144)) == (179, 623_873)
+
+
+@pytest.mark.parametrize(("version", "counts"), [("0.20", False), ("0.21", True), ("0.25", False), ("0.29", True)])
+def test_graphs_are_taken_off_the_cache_by_runner_and_version(version: str, counts: bool) -> None:
+    """vLLM's other runner, the default of dense models from 0.25 on, did so later than the former."""
+    plain, eager = (
+        memory_of("llama3-8b", engine_version=version, max_model_len=8192, cuda_graphs=graphs)
+        for graphs in (True, False)
+    )
+    assert (eager.cache > plain.cache) == counts
+
+
+def test_an_engine_without_an_encoder_has_more_cache() -> None:
+    """1.77 GiB on an RTX 5090 (recipe of Qwen3.8-27B): the encoder's weights, and its peak above the sampler's."""
+    clusters = {"gpu": "rtx-5090", "node": None, "fabric": None, "cluster": None}
+    limits: dict[str, Any] = {
+        "weights": "int4",
+        "max_model_len": 32768,
+        "cuda_graphs": False,
+        "engine_version": "0.26.1",
+    }
+    with_encoder, without = (
+        deployment_of(
+            "qwen3.6-27b", clusters, EngineOptions(**limits, language_model_only=only), FleetOptions(), LifeOptions()
+        )
+        for only in (False, True)
+    )
+    more_bytes = without.engine.memory.cache - with_encoder.engine.memory.cache
+    assert more_bytes / GIB == pytest.approx(1.77, abs=0.12)
+    sglang = EngineOptions(kernels="sglang", language_model_only=True)
+    with pytest.raises(InputError, match="--language-model-only is an option of vLLM; leave it out, or --kernels"):
+        deployment_of("qwen3.6-27b", clusters, sglang, FleetOptions(), LifeOptions())
