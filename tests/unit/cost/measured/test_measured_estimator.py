@@ -120,3 +120,17 @@ def test_memory_bound_work_is_interpolated_along_its_elements() -> None:
     assert price is not None
     assert price.origin is Origin.INTERPOLATED
     assert table.price([Elementwise(2 << 21, 2 << 21, 1 << 21, "bfloat16", operator="aten::add")]) == [None]
+
+
+def test_rows_of_one_kernel_say_nothing_of_another_kernel() -> None:
+    """A vectorised addition between two measured ones is interpolated; one of expanded tensors is not."""
+    rows = [
+        measured(Elementwise(4 * count, 2 * count, count, "bfloat16", operator="aten::add"))
+        for count in (1 << 20, 1 << 22)
+    ]
+    between = Elementwise(4 << 21, 2 << 21, 1 << 21, "bfloat16", operator="aten::add")
+    strided = msgspec.structs.replace(between, strided_operands=3)
+    plain_price, strided_price = MeasuredEstimator(GPU, rows).price([between, strided])
+    assert plain_price is not None
+    assert plain_price.origin is Origin.INTERPOLATED
+    assert strided_price is None
