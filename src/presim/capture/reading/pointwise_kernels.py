@@ -32,15 +32,30 @@ def element_operands(work: Descriptor, operator: LaunchingOperator) -> dict[str,
 
 
 def operands_by_layout(operator: LaunchingOperator) -> dict[str, int]:
-    """The same from shapes, strides and data types, where no kernel was launched: PyTorch's rule for the kernel."""
+    """The same from shapes, strides and data types, where no kernel was launched: PyTorch's rule for the kernel.
+
+    None for operators that do not visit the elements of a result and of what is expanded to it, such as pooling.
+    """
     inputs, outputs = moved_operands(operator)
     tensors = inputs + outputs
-    operands = sum(operand.tensors for operand in tensors)
-    if operands != len(tensors) or operator.base_name in _NO_ITERATOR:
+    is_iterator = operator.name.startswith("aten::") and operator.base_name not in _NO_ITERATOR
+    if not is_iterator or any(tensor.tensors > 1 for tensor in tensors) or not _expands(inputs, outputs):
         return {}
     if not _is_linear(tensors):
-        return {"strided_operands": operands}
-    return {"cast_operands": operands} if _is_cast(operator, inputs, outputs) else {}
+        return {"strided_operands": len(tensors)}
+    return {"cast_operands": len(tensors)} if _is_cast(operator, inputs, outputs) else {}
+
+
+def _expands(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> bool:
+    """Whether all results have one shape, to which all inputs can be expanded."""
+    if len({tensor.shape for tensor in outputs}) != 1:
+        return False
+    result = outputs[0].shape
+    return all(
+        len(tensor.shape) <= len(result)
+        and all(size in (1, wanted) for size, wanted in zip(reversed(tensor.shape), reversed(result)))
+        for tensor in inputs
+    )
 
 
 def _is_linear(tensors: Sequence[Operand]) -> bool:

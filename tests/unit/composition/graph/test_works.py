@@ -86,6 +86,13 @@ def test_equal_dense_layouts_are_one_row_of_elements_whatever_their_order() -> N
     assert not signature.strided_operands
 
 
+def test_pooling_is_no_expansion() -> None:
+    node = Node("aten::max_pool2d_with_indices", "", (operand(0, 1),), (operand(2, 3),))
+    ((_, signature),) = works(node, LAID_OUT)
+    assert isinstance(signature, Elementwise)
+    assert not signature.strided_operands
+
+
 def test_a_copy_casts_except_to_16_bits() -> None:
     """Captures launch `unrolled_elementwise_kernel` for bfloat16 to float32, a vectorised kernel for the reverse."""
     for source, target, cast in (("bfloat16", "float32", 2), ("float32", "bfloat16", 0), ("bool", "int64", 2)):
