@@ -48,10 +48,10 @@ ABOUT = f"""# Products by their share of the step
 Written by `validation/product_share.py` from kept captures: errors of published step times, with all element-wise
 kernels by their bytes; as presim prices them; with element-wise kernels by their instructions on
 {" and ".join(RESTING_GPUS)} too; and with products between the speed of a busy GPU and that of tables, by the share of
-arithmetic in the device's time. Nothing here is fitted to these runs.
+arithmetic in the device's time (last column, median). Nothing here is fitted to these runs.
 
-| source | GPU | runs | prices | median error | mean | median sign | in the interval |
-|---|---|---:|---|---:|---:|---:|---:|
+| source | GPU | runs | prices | median error | mean | median sign | in the interval | arithmetic |
+|---|---|---:|---|---:|---:|---:|---:|---:|
 """
 
 
@@ -68,27 +68,47 @@ def by_instructions(trace: Trace, prices: Sequence[Price], cluster: Cluster) -> 
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceTimes:
+    """Device time of a trace: of each product, by its signature's index, and of all other work."""
+
+    product_ns: dict[int, float]
+    rest_ns: float
+
+    @property
+    def share(self) -> float:
+        """Share of the products."""
+        total_ns = sum(self.product_ns.values())
+        return total_ns / max(total_ns + self.rest_ns, 1.0)
+
+
+def device_times(trace: Trace, prices: Sequence[Price]) -> DeviceTimes:
+    """The device time of a trace by these prices, without collectives and copies."""
+    numbers = trace.columns["signature"].astype(np.int64)
+    launches = np.bincount(numbers[numbers >= 0], minlength=len(trace.signatures)).tolist()
+    product_ns, rest_ns = {}, 0.0
+    for index, (signature, price, count) in enumerate(zip(trace.signatures, prices, launches)):
+        if isinstance(signature, ARITHMETIC) and price.bound == "compute":
+            product_ns[index] = float(price.duration_ns * count)
+        elif not isinstance(signature, Collective | Copy):
+            rest_ns += price.duration_ns * count
+    return DeviceTimes(product_ns, rest_ns)
+
+
 def by_share(trace: Trace, prices: Sequence[Price], cluster: Cluster) -> list[Price]:
     """Prices in which arithmetic is as much faster than on a busy GPU as the rest of the device's time allows."""
-    numbers = trace.columns["signature"].astype(np.int64)
-    launches = np.bincount(numbers[numbers >= 0], minlength=len(trace.signatures))
-    total_ns = np.array([price.duration_ns for price in prices], float) * launches
-    is_work = np.array([not isinstance(signature, Collective | Copy) for signature in trace.signatures], np.bool_)
-    is_product = is_work & [
-        isinstance(signature, ARITHMETIC) and price.bound == "compute"
-        for signature, price in zip(trace.signatures, prices)
-    ]
-    indices = np.flatnonzero(is_product).tolist()
+    times = device_times(trace, prices)
+    indices = list(times.product_ns)
     signatures = [trace.signatures[index] for index in indices]
     busy_prices = AnalyticEstimator(cluster.gpu).price(signatures)
-    slower = np.array(slowdown_at_work(cluster.gpu, signatures, busy_prices))
-    rest_ns, share = total_ns[is_work & ~is_product].sum(), 1.0
+    slower = dict(zip(indices, slowdown_at_work(cluster.gpu, signatures, busy_prices)))
+    share = 1.0
     for _ in range(ROUNDS):
-        product_ns = float((total_ns[indices] * slower ** (share - 1)).sum())
-        share = product_ns / max(product_ns + rest_ns, 1.0)
+        product_ns = {index: ns * slower[index] ** (share - 1) for index, ns in times.product_ns.items()}
+        share = DeviceTimes(product_ns, times.rest_ns).share
     changed = list(prices)
-    for index, factor in zip(indices, slower ** (share - 1)):
-        duration_ns = max(1, round(changed[index].duration_ns * float(factor)))
+    for index in indices:
+        duration_ns = max(1, round(changed[index].duration_ns * slower[index] ** (share - 1)))
         changed[index] = msgspec.structs.replace(changed[index], duration_ns=duration_ns)
     return changed
 
@@ -122,6 +142,7 @@ class StepError:
 
     error: float  # relative
     is_inside: bool  # the published time lies in the predicted interval
+    share: float  # of arithmetic in the first captured rank's device time
 
 
 def step_error(run: KeptRun, variant: str) -> StepError:
@@ -130,7 +151,9 @@ def step_error(run: KeptRun, variant: str) -> StepError:
     result, predicted_s = evaluation.result, step_s(run.plan, run.traces, evaluation) or 0.0
     measured_s = run.measured_s * (result.step_time_s or 0.0) / (predicted_s or 1.0)  # of as long a step as captured
     is_inside = (result.step_time_low_s or 0.0) <= measured_s <= (result.step_time_high_s or 0.0)
-    return StepError(predicted_s / run.measured_s - 1, is_inside)
+    trace = run.traces[0]
+    share = device_times(trace, priced_variant(variant, trace, run.plan.cluster).prices).share
+    return StepError(predicted_s / run.measured_s - 1, is_inside, share)
 
 
 def rows(errors: dict[tuple[str, str], list[list[StepError]]]) -> Iterator[str]:
@@ -142,7 +165,7 @@ def rows(errors: dict[tuple[str, str], list[list[StepError]]]) -> Iterator[str]:
             yield (
                 f"| {source} | {gpu} | {len(values)} | {variant} | {statistics.median(sizes):.1%} | "
                 f"{statistics.fmean(sizes):.1%} | {statistics.median(values):+.1%} | "
-                f"{sum(step.is_inside for step in steps)} |"
+                f"{sum(step.is_inside for step in steps)} | {statistics.median(step.share for step in steps):.0%} |"
             )
 
 

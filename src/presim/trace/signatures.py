@@ -268,6 +268,11 @@ Signature: TypeAlias = (
 MemoryBound = _MemoryBound
 
 
+def vectorised(signature: Elementwise) -> Elementwise:
+    """The same work by a kernel that loads several elements at once, as captures without such counts say."""
+    return msgspec.structs.replace(signature, strided_operands=0, cast_operands=0)
+
+
 def family(signature: Signature) -> str:
     """The word that names the signature's class in files and reports, e.g. ``grouped_gemm``."""
     return str(signature.__struct_config__.tag)

@@ -17,7 +17,10 @@ from presim.capture.reading.traffic import moved_operands
 # As captures have it (mangled, led by its length) and as profiles have it. Longer names end with the same words.
 _STRIDED = re.compile(r"(?:\D18|\bnative::)elementwise_kernel[I<]")
 _CASTING = "unrolled_elementwise_kernel"
-_OWN_COPIES = {"bfloat16", "float16"}  # from float32 (aten/src/ATen/native/cuda/Copy.cu)
+_OWN_COPIES = (  # types read and written (aten/src/ATen/native/cuda/Copy.cu)
+    ({"float32"}, {"bfloat16", "float16"}),
+    ({"float32", "bfloat16", "float16"}, {"float8_e4m3fn", "float8_e5m2"}),
+)
 _NO_ITERATOR = ("cat", "stack", "tril", "triu", "roll", "flip", "arange", "repeat_interleave")  # kernels of their own
 
 
@@ -75,8 +78,8 @@ def _is_linear(tensors: Sequence[Operand]) -> bool:
 
 
 def _is_cast(operator: LaunchingOperator, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> bool:
-    """Whether elements are cast as they are loaded or stored; a copy to 16 bits has a kernel of its own."""
+    """Whether elements are cast as they are loaded or stored; copies to 8 and 16 bits have kernels of their own."""
     read, written = ({tensor.dtype for tensor in tensors} for tensors in (inputs, outputs))
     if operator.base_name == "copy":
-        return read != written and not (read == {"float32"} and written <= _OWN_COPIES)
+        return read != written and not any(read <= sources and written <= targets for sources, targets in _OWN_COPIES)
     return len((read | written) - {"bool"}) > 1  # masks and comparisons have functions of their types

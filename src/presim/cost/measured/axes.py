@@ -50,5 +50,5 @@ def _memory(signature: MemoryBound) -> tuple[Key, int]:
     )
     kind = (str(signature.__struct_config__.tag), signature.dtype, signature.operator, signature.fused_tensors)
     row = getattr(signature, "row", 0)
-    kernel = (signature.strided_operands, signature.cast_operands) if isinstance(signature, Elementwise) else ()
-    return ("along elements", (kind, row, kernel, per_element)), signature.elements
+    strided = signature.strided_operands if isinstance(signature, Elementwise) else 0  # bytes tell casts
+    return ("along elements", (kind, row, strided, per_element)), signature.elements

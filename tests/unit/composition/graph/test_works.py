@@ -93,9 +93,15 @@ def test_pooling_is_no_expansion() -> None:
     assert not signature.strided_operands
 
 
-def test_a_copy_casts_except_to_16_bits() -> None:
+def test_a_copy_casts_except_to_fewer_bits() -> None:
     """Captures launch `unrolled_elementwise_kernel` for bfloat16 to float32, a vectorised kernel for the reverse."""
-    for source, target, cast in (("bfloat16", "float32", 2), ("float32", "bfloat16", 0), ("bool", "int64", 2)):
+    casts = (
+        ("bfloat16", "float32", 2),
+        ("float32", "bfloat16", 0),
+        ("bfloat16", "float8_e4m3fn", 0),
+        ("bool", "int64", 2),
+    )
+    for source, target, cast in casts:
         node = Node("aten::_to_copy", "", (operand(*DENSE, source),), (operand(*DENSE, target),))
         ((_, signature),) = works(node, LAID_OUT)
         assert isinstance(signature, Elementwise)

@@ -134,3 +134,10 @@ def test_rows_of_one_kernel_say_nothing_of_another_kernel() -> None:
     assert plain_price is not None
     assert plain_price.origin is Origin.INTERPOLATED
     assert strided_price is None
+
+
+def test_a_cast_of_an_older_table_is_known_by_its_bytes() -> None:
+    row = measured(Elementwise(2 << 20, 4 << 20, 1 << 20, "float32", operator="aten::copy_"))
+    (price,) = MeasuredEstimator(GPU, [row]).price([msgspec.structs.replace(row.signature, cast_operands=2)])
+    assert price is not None
+    assert (price.origin, price.duration_ns) == (Origin.MEASURED, pytest.approx(row.duration_ns, abs=1))
