@@ -56,7 +56,7 @@ def _expands(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> bool:
     result = outputs[0].shape
     return all(
         len(tensor.shape) <= len(result)
-        and all(size in (1, wanted) for size, wanted in zip(reversed(tensor.shape), reversed(result)))
+        and all(size in (1, result_size) for size, result_size in zip(reversed(tensor.shape), reversed(result)))
         for tensor in inputs
     )
 
