@@ -195,6 +195,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "step-operators.md")
     options = parser.parse_args()
     check_writable(options.out)
+    if options.captures.is_file():
+        raise InputError(f"{options.captures} is a file; name a folder of saved jobs, or a new one")
     options.captures.mkdir(parents=True, exist_ok=True)
     write_file(options.out, page(options.captures).encode())
 
