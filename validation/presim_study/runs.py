@@ -72,10 +72,18 @@ def as_published(plan: Plan, trace: Trace) -> Trace:
 
 
 def simulate(
-    plan: Plan, traces: Sequence[Trace], options: Options | None = None, chain: Callable[[Trace], Chain] | None = None
+    plan: Plan,
+    traces: Sequence[Trace],
+    options: Options | None = None,
+    chain: Callable[[Trace], Chain] | None = None,
+    *,
+    pricer: Pricer | None = None,
 ) -> Evaluation:
-    """The traces of a plan's ranks, `as_published`, on hosts that do what the published run's did."""
-    pricer = None if chain is None else _pricer_by(chain)
+    """The traces of a plan's ranks, `as_published`, on hosts that do what the published run's did.
+
+    ``chain``: prices of a trace, instead of presim's own; ``pricer``: priced traces.
+    """
+    pricer = pricer if chain is None else _pricer_by(chain)
     return evaluate(Job(traces), plan.cluster, _hosts(plan, options), rank=plan.ranks[0], pricer=pricer)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from presim.cost.analytic.element_access import at_least_instructions
 from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
@@ -71,7 +72,7 @@ class Chain:
             if not open_indices:
                 break
             for index, price in zip(open_indices, estimator.price([signatures[index] for index in open_indices])):
-                prices[index] = price
+                prices[index] = price and at_least_instructions(signatures[index], price, self.device)
         return prices
 
     def price_all(

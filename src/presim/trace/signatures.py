@@ -154,7 +154,13 @@ class _MemoryBound(msgspec.Struct, frozen=True, tag_field="family"):
 
 
 class Elementwise(_MemoryBound, frozen=True, tag="elementwise"):
-    """One result per element: arithmetic, activations, casts, masks, fills."""
+    """One result per element: arithmetic, activations, casts, masks, fills.
+
+    Operands count where a kernel accesses them element by element; both are 0 for kernels that load several at once.
+    """
+
+    strided_operands: Size = 0  # by an address computed for each element: expanded or not contiguous tensors
+    cast_operands: Size = 0  # with a cast of each element between data types
 
 
 class Reduction(_MemoryBound, frozen=True, tag="reduction"):
@@ -260,6 +266,11 @@ Signature: TypeAlias = (
     | Kernel
 )
 MemoryBound = _MemoryBound
+
+
+def vectorised(signature: Elementwise) -> Elementwise:
+    """The same work by a kernel that loads several elements at once, as captures without such counts say."""
+    return msgspec.structs.replace(signature, strided_operands=0, cast_operands=0)
 
 
 def family(signature: Signature) -> str:

@@ -16,7 +16,7 @@ from presim.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 CASES = "validation/papers/torchsim.csv"
-ON_KEPT_RUNS = ("ablation", "host_factors", "host_per_step", "intervals")
+ON_KEPT_RUNS = ("ablation", "host_factors", "host_per_step", "intervals", "product_share")
 ON_CAPTURES = ("host_repeats", "known_stretches")
 DATASETS = ("aiconfigurator", "neusight", "vidur", "frontier", "simumax", "vtrain", "echo")
 OUT = ("--out", "{tmp}/page.md")
@@ -178,6 +178,8 @@ BAD = [
     ),
     ("validation/gpu/compare_cases", ("{tmp}/empty",), "{tmp}/empty has none of energy.jsonl, latencies.jsonl, quanti"),
     ("validation/gpu/compare_cases", ("{tmp}/wrong",), "{tmp}/wrong/energy.jsonl: line 1 has no 'case'"),
+    ("validation/gpu/step_operators", (), "error: the following arguments are required"),
+    ("validation/gpu/step_operators", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv is a file; name a folder of saved"),
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),

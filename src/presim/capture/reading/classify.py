@@ -22,6 +22,7 @@ from presim.capture.reading import (
 )
 from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.log import Descriptor
+from presim.capture.reading.pointwise_kernels import element_operands
 from presim.capture.reading.traffic import traffic
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
@@ -125,7 +126,7 @@ def classify_launch(work: Descriptor, operator: LaunchingOperator | None, share:
     special = special or quantised_kernels.signature(work, operator) or solver_calls.signature(work, operator)
     if special is None and memory_family(operator.base_name) is Normalization:
         special = norm_kernels.signature(work, operator)
-    return special or _memory_bound(operator, share)
+    return special or _memory_bound(work, operator, share)
 
 
 def memory_family(name: str) -> _Family:
@@ -187,11 +188,13 @@ def _fused(operator: LaunchingOperator, share: float, read: float, written: floa
     )
 
 
-def _memory_bound(operator: LaunchingOperator, share: float) -> Signature:
+def _memory_bound(work: Descriptor, operator: LaunchingOperator, share: float) -> Signature:
     family = memory_family(operator.base_name)
     read, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
-    rows = {"row": operator.row} if family in (Normalization, Softmax) else {}
+    special: dict[str, int] = {"row": operator.row} if family in (Normalization, Softmax) else {}
+    if family is Elementwise:
+        special = element_operands(work, operator)
     return family(
         bytes_read=round(read * share),
         bytes_written=round(written * share),
@@ -199,5 +202,5 @@ def _memory_bound(operator: LaunchingOperator, share: float) -> Signature:
         dtype=largest.dtype,
         fused_tensors=max(1, round(largest.tensors * share)),
         operator=operator.name,
-        **rows,
+        **special,
     )

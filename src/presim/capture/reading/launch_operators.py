@@ -40,6 +40,7 @@ class Operand:
     shape: tuple[int, ...] = ()  # of a single tensor
     tensors: int = 1
     repeated: int = 1  # how often each element in memory appears in an expanded dimension
+    strides: tuple[int, ...] = ()  # in elements, where a graph tells them; captures do not
 
     @property
     def bytes(self) -> int:

@@ -21,9 +21,15 @@ def traffic(operator: LaunchingOperator, family: type[MemoryBound]) -> tuple[int
         return _index_traffic(operator, inputs, outputs)
     if "nll_loss" in operator.base_name:
         return _label_traffic(inputs, outputs)
-    if _overwrites(operator):
-        inputs = inputs[1:]
+    inputs, outputs = moved_operands(operator)
     return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
+
+
+def moved_operands(operator: LaunchingOperator) -> tuple[list[Operand], list[Operand]]:
+    """Tensors on the device that an operator reads, without a first input that it overwrites, and that it writes."""
+    inputs = [operand for operand in operator.inputs if operand.on_device]
+    outputs = [operand for operand in operator.outputs if operand.on_device]
+    return inputs[1:] if _overwrites(operator) else inputs, outputs
 
 
 def _overwrites(operator: LaunchingOperator) -> bool:

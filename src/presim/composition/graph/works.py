@@ -6,6 +6,7 @@ Most operators are one kernel. Those that are several, or are known under anothe
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
@@ -13,6 +14,7 @@ from typing import Literal, cast
 from presim.capture.reading.classify import memory_family
 from presim.capture.reading.launch_operators import LaunchingOperator
 from presim.capture.reading.launch_operators import Operand as Seen
+from presim.capture.reading.pointwise_kernels import operands_by_layout
 from presim.capture.reading.traffic import traffic
 from presim.composition.graph.graph_schema import Node, OperatorGraph
 from presim.composition.graph.graph_schema import Operand as Named
@@ -48,7 +50,7 @@ class Sizes:
         """An operand with its numeric shape, as a capture records it."""
         shape, stride = self.shapes[operand.shape], self.shapes[operand.stride]
         repeated = math.prod(size for size, step in zip(shape, stride) if not step and size > 1)
-        return Seen(operand.dtype, self._elements[operand.shape], True, shape, repeated=repeated)
+        return Seen(operand.dtype, self._elements[operand.shape], True, shape, repeated=repeated, strides=stride)
 
 
 def works(node: Node, sizes: Sizes) -> list[Work]:
@@ -92,7 +94,9 @@ def bound(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
     family = memory_family(operator.base_name)
     read_bytes, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
-    rows = {"row": operator.row} if family in (Normalization, Softmax) else {}
+    special: dict[str, int] = {"row": operator.row} if family in (Normalization, Softmax) else {}
+    if family is Elementwise:
+        special = operands_by_layout(operator)
     return name, family(
         bytes_read=read_bytes,
         bytes_written=written,
@@ -100,7 +104,7 @@ def bound(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
         dtype=largest.dtype,
         fused_tensors=largest.tensors,
         operator=name,
-        **rows,
+        **special,
     )
 
 
@@ -246,7 +250,8 @@ def _filled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 def _put_into_zeros(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     """The gradient of a slice: a tensor of zeros into which the slice is copied."""
     part = inputs[0]
-    return [bound("aten::fill_", outputs, outputs), bound("aten::copy_", [part, part], [part])]
+    target = dataclasses.replace(part, strides=outputs[0].strides)
+    return [bound("aten::fill_", outputs, outputs), bound("aten::copy_", [target, part], [target])]
 
 
 def _picked(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:

@@ -105,12 +105,18 @@ class GatheredFsdp2(Fsdp2):
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
             for index, parameter in enumerate(present_parameters):
                 count, gradient_bytes, sums = elements(parameter), size(parameter), elements(parameter) * _MASTER
+                operands = 2 if is_first else 3
+                cast_operands = operands if parameter.dtype != "float32" else 0
                 if is_first:
                     rows.alloc(f"s{index}", rounded(sums), Category.GRADIENT, operator="aten::empty_strided")
-                    cast = Elementwise(gradient_bytes, sums, count, "float32", 1, "aten::copy_")
+                    cast = Elementwise(
+                        gradient_bytes, sums, count, "float32", 1, "aten::copy_", cast_operands=cast_operands
+                    )
                     rows.work("aten::copy_", cast)
                 else:
-                    add = Elementwise(gradient_bytes + sums, sums, count, "float32", 1, "aten::add_")
+                    add = Elementwise(
+                        gradient_bytes + sums, sums, count, "float32", 1, "aten::add_", cast_operands=cast_operands
+                    )
                     rows.work("aten::add_", add)
                 rows.free(f"g{index}", rounded(gradient_bytes))
             self._sums[kind] = rows.template()

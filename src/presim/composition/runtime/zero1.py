@@ -160,10 +160,16 @@ class Zero1(Buckets):
         count, gradient_bytes = elements(parameter), size(parameter)
         buffer_bytes = count * _FP32
         if (parameter.segment, parameter.name) not in self._placed:
-            rows.work(
+            add = Elementwise(
+                gradient_bytes + buffer_bytes,
+                buffer_bytes,
+                count,
+                "float32",
+                2,
                 "aten::add_",
-                Elementwise(gradient_bytes + buffer_bytes, buffer_bytes, count, "float32", 2, "aten::add_"),
+                cast_operands=3 if parameter.dtype != "float32" else 0,
             )
+            rows.work("aten::add_", add)
         rows.free(parameter.name, rounded(gradient_bytes))
 
     @functools.cached_property

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, MemoryBound, Signature
+from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, Gemm, GroupedGemm, MemoryBound, Signature
 
 Key: TypeAlias = tuple[str, object]
 
@@ -43,10 +43,12 @@ def _attention(signature: Attention) -> Iterator[tuple[Key, int]]:
 
 
 def _memory(signature: MemoryBound) -> tuple[Key, int]:
-    """The same operator with equal bytes per element and equal row length."""
+    """The same operator and kernel with equal bytes per element and equal row length."""
     per_element = (
         round(signature.bytes_read / signature.elements, 2),
         round(signature.bytes_written / signature.elements, 2),
     )
     kind = (str(signature.__struct_config__.tag), signature.dtype, signature.operator, signature.fused_tensors)
-    return ("along elements", (kind, getattr(signature, "row", 0), per_element)), signature.elements
+    row = getattr(signature, "row", 0)
+    strided = signature.strided_operands if isinstance(signature, Elementwise) else 0  # bytes tell casts
+    return ("along elements", (kind, row, strided, per_element)), signature.elements

@@ -16,7 +16,7 @@ from presim.cost.measured.measured_rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
 from presim.hardware.constants import value
-from presim.trace.signatures import Kernel, Signature
+from presim.trace.signatures import Elementwise, Kernel, Signature, vectorised
 
 _LEAST_DOUBT = 0.03  # differences between cards of one model, and between days
 _THROTTLED = value("gpu.throttled_products")
@@ -103,7 +103,7 @@ class MeasuredEstimator:
 
     def _price(self, signature: Signature, base: Price | None) -> Price | None:
         bound = base.bound if base else ""
-        exact = self._exact.get(signature) or self._bare_kernel(signature)
+        exact = self._exact.get(signature) or self._bare_kernel(signature) or self._untold_cast(signature)
         if exact is not None:
             duration, doubt = exact
             return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
@@ -119,6 +119,12 @@ class MeasuredEstimator:
         if not isinstance(signature, Kernel) or not (signature.bytes or signature.operator):
             return None
         return self._exact.get(Kernel(signature.name, signature.grid, signature.block))
+
+    def _untold_cast(self, signature: Signature) -> tuple[float, float] | None:
+        """Duration in ns and uncertainty of a cast by a row of an older table, whose bytes tell that it is one."""
+        if not isinstance(signature, Elementwise) or not signature.cast_operands:
+            return None
+        return self._exact.get(vectorised(signature))
 
     def _price_of_duration(
         self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str

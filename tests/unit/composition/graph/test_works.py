@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from presim.composition.graph.graph_schema import Node, Operand, OperatorGraph
 from presim.composition.graph.works import Sizes, works
 from presim.trace.signatures import Attention, Copy, Elementwise, Normalization, Reduction
@@ -49,3 +51,58 @@ def test_flash_attention_s_backward_pass_has_two_small_kernels_beside() -> None:
     assert isinstance(before, Elementwise)
     assert before == after
     assert before.bytes_written == 4 * 25 * 1024 * 64 * 2  # a third of three gradients
+
+
+LAYOUTS = ((8, 64, 32), (2048, 32, 1), (8, 64, 1), (64, 1, 1), (2048, 1, 64), (6144, 96, 1))
+LAID_OUT = Sizes(OperatorGraph(model="m", root="M", segments=(), shapes=LAYOUTS, parameters=()), 1, 1)
+DENSE, COLUMN, TRANSPOSED, SLICED = (0, 1), (2, 3), (0, 4), (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype", "strided", "cast"),
+    [
+        (DENSE, DENSE, "bfloat16", 0, 0),
+        (TRANSPOSED, TRANSPOSED, "bfloat16", 3, 0),  # the result is not transposed
+        (DENSE, COLUMN, "bfloat16", 3, 0),  # a factor for each row
+        (DENSE, SLICED, "bfloat16", 3, 0),  # a third of the columns of a projection
+        (DENSE, DENSE, "float32", 0, 3),  # types are promoted within the kernel
+        (DENSE, COLUMN, "float32", 3, 0),
+    ],
+)
+def test_layouts_and_types_tell_the_kernel_of_elementwise_work(
+    first: tuple[int, int], second: tuple[int, int], dtype: str, strided: int, cast: int
+) -> None:
+    result = "float32" if dtype == "float32" else "bfloat16"
+    node = Node("aten::mul", "", (operand(*first), operand(*second, dtype)), (operand(*DENSE, result),))
+    ((_, signature),) = works(node, LAID_OUT)
+    assert isinstance(signature, Elementwise)
+    assert (signature.strided_operands, signature.cast_operands) == (strided, cast)
+
+
+def test_equal_dense_layouts_are_one_row_of_elements_whatever_their_order() -> None:
+    node = Node("aten::mul", "", (operand(*TRANSPOSED), operand(*TRANSPOSED)), (operand(*TRANSPOSED),))
+    ((_, signature),) = works(node, LAID_OUT)
+    assert isinstance(signature, Elementwise)
+    assert not signature.strided_operands
+
+
+def test_pooling_is_no_expansion() -> None:
+    node = Node("aten::max_pool2d_with_indices", "", (operand(0, 1),), (operand(2, 3),))
+    ((_, signature),) = works(node, LAID_OUT)
+    assert isinstance(signature, Elementwise)
+    assert not signature.strided_operands
+
+
+def test_a_copy_casts_except_to_fewer_bits() -> None:
+    """Captures launch `unrolled_elementwise_kernel` for bfloat16 to float32, a vectorised kernel for the reverse."""
+    casts = (
+        ("bfloat16", "float32", 2),
+        ("float32", "bfloat16", 0),
+        ("bfloat16", "float8_e4m3fn", 0),
+        ("bool", "int64", 2),
+    )
+    for source, target, cast in casts:
+        node = Node("aten::_to_copy", "", (operand(*DENSE, source),), (operand(*DENSE, target),))
+        ((_, signature),) = works(node, LAID_OUT)
+        assert isinstance(signature, Elementwise)
+        assert (signature.strided_operands, signature.cast_operands) == (0, cast)

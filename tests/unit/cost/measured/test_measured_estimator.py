@@ -120,3 +120,24 @@ def test_memory_bound_work_is_interpolated_along_its_elements() -> None:
     assert price is not None
     assert price.origin is Origin.INTERPOLATED
     assert table.price([Elementwise(2 << 21, 2 << 21, 1 << 21, "bfloat16", operator="aten::add")]) == [None]
+
+
+def test_rows_of_one_kernel_say_nothing_of_another_kernel() -> None:
+    """A vectorised addition between two measured ones is interpolated; one of expanded tensors is not."""
+    rows = [
+        measured(Elementwise(4 * count, 2 * count, count, "bfloat16", operator="aten::add"))
+        for count in (1 << 20, 1 << 22)
+    ]
+    between = Elementwise(4 << 21, 2 << 21, 1 << 21, "bfloat16", operator="aten::add")
+    strided = msgspec.structs.replace(between, strided_operands=3)
+    plain_price, strided_price = MeasuredEstimator(GPU, rows).price([between, strided])
+    assert plain_price is not None
+    assert plain_price.origin is Origin.INTERPOLATED
+    assert strided_price is None
+
+
+def test_a_cast_of_an_older_table_is_known_by_its_bytes() -> None:
+    row = measured(Elementwise(2 << 20, 4 << 20, 1 << 20, "float32", operator="aten::copy_"))
+    (price,) = MeasuredEstimator(GPU, [row]).price([msgspec.structs.replace(row.signature, cast_operands=2)])
+    assert price is not None
+    assert (price.origin, price.duration_ns) == (Origin.MEASURED, pytest.approx(row.duration_ns, abs=1))

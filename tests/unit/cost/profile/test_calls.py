@@ -48,6 +48,17 @@ def tensors(call: Call) -> list[tuple[str, tuple[int, ...]]]:
             ],
         ),
         (
+            Elementwise(SIZE + 4096, SIZE, COUNT, "float32", operator="aten::mul", strided_operands=3),
+            [
+                [("float32", (1024, 1024)), ("float32", (1024,))],
+                [("float32", (1024, 1024)), ("float32", (1024, 1))],
+            ],
+        ),
+        (
+            Elementwise(SIZE // 2, SIZE, COUNT, "float32", operator="aten::copy_", cast_operands=2),
+            [[("float32", (COUNT,)), ("bfloat16", (COUNT,))]],
+        ),
+        (
             Elementwise(SIZE // 2, SIZE // 4, COUNT, "float8_e4m3fn", operator="aten::copy_"),
             [[("float8_e4m3fn", (COUNT,)), ("bfloat16", (COUNT,))]],
         ),
@@ -84,6 +95,7 @@ def test_operands_follow_from_the_bytes(
     [
         Elementwise(SIZE, SIZE, COUNT, "float32", operator="aten::copy_"),  # strided, or no kernel at all
         Elementwise(4096, SIZE, COUNT, "float32", operator="aten::mul"),  # both operands are spread
+        Elementwise(2 * SIZE, SIZE, COUNT, "float32", operator="aten::mul", strided_operands=3),  # layouts are not told
         Elementwise(SIZE + 4, SIZE, COUNT, "int64", operator="aten::gelu"),
         Reduction(SIZE, 12, COUNT, "float32", operator="aten::sum"),  # three results of a power of two
         Reduction(COUNT, 8, COUNT, "bool", operator="aten::sum"),  # cast first, by another kernel

@@ -11,7 +11,8 @@ import msgspec
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
-from presim.trace.signatures import MemoryBound, Optimizer, Signature
+from presim.capture.reading.pointwise_kernels import operands_by_layout
+from presim.trace.signatures import Elementwise, MemoryBound, Optimizer, Signature, vectorised
 
 FLOATS = ("bfloat16", "float16", "float32")
 _ROUNDED = 16  # bytes: rounding by half a byte for each tensor and counter, in shares of a launch
@@ -33,10 +34,11 @@ class Tensor:
     @property
     def operand(self) -> Operand:
         """The operand as a capture records it."""
-        count = 1
-        for size in self.shape:
+        count, strides = 1, list[int]()
+        for size in reversed(self.shape):
+            strides.insert(0, count)
             count *= size
-        return Operand(self.dtype, count, True, self.shape)
+        return Operand(self.dtype, count, True, self.shape, strides=tuple(strides))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +90,13 @@ class Call:
 def matches(call: Call, signature: MemoryBound) -> bool:
     """Whether a capture of the call yields this signature.
 
-    The launches of an operator over lists have rounded shares, so some bytes may differ.
+    The launches of an operator over lists have rounded shares, so some bytes may differ. Older captures do not tell how
+    element-wise kernels access their operands.
     """
     captured = _signature(call)
+    if isinstance(captured, Elementwise) and isinstance(signature, Elementwise):
+        tells_access = signature.strided_operands or signature.cast_operands
+        captured = captured if tells_access else vectorised(captured)
     if captured == signature or not isinstance(captured, MemoryBound) or type(captured) is not type(signature):
         return captured == signature
     names = ("bytes_read", "bytes_written", "elements")
@@ -103,7 +109,10 @@ def matches(call: Call, signature: MemoryBound) -> bool:
 def _signature(call: Call) -> Signature:
     inputs = tuple(_expanded(tensor.operand, call.expanded) for tensor in call.inputs)
     operator = LaunchingOperator(call.operator, inputs, tuple(tensor.operand for tensor in call.outputs))
-    return classify_launch(Descriptor("kernel", {"name": call.kernel}), operator, 1.0)
+    signature = classify_launch(Descriptor("kernel", {"name": call.kernel}), operator, 1.0)
+    if not isinstance(signature, Elementwise):
+        return signature
+    return msgspec.structs.replace(signature, **operands_by_layout(operator))
 
 
 def _expanded(operand: Operand, times: int) -> Operand:
