@@ -133,4 +133,4 @@ def test_fused_adam_of_deepspeed_needs_no_toolkit(tmp_path: Path) -> None:
     ended = command.presim(*words, cwd=tmp_path, CUDA_HOME=str(tmp_path))
     assert ended.returncode == 0, ended.stderr
     operators = json.loads((tmp_path / "r.json").read_text())["operators"]
-    assert [operator["calls"] for operator in operators if operator["name"] == "aten::_fused_adamw_"] == [1]
+    assert [operator["count"] for operator in operators if operator["name"] == "aten::_fused_adamw_"] == [1]
