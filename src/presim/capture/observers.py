@@ -17,6 +17,7 @@ from presim.capture.adapters import (
     checkpoints,
     compilation,
     deepspeed,
+    deepspeed_adam,
     dtensor_flags,
     dtensor_lists,
     flex_attention,
@@ -30,6 +31,7 @@ from presim.capture.adapters import (
 )
 from presim.capture.adapters.deep_ep import DeepEp
 from presim.capture.adapters.flat_buffers import FlatBuffers
+from presim.capture.adapters.lbfgs import LineSearches
 from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
 from presim.capture.adapters.triton_kernels import TritonKernels
@@ -109,6 +111,7 @@ class Observers:
         self.rank_reads = RankReads(control.script, control.local_rank, hook.add_own_time)
         self.clock_reads = ClockReads(control.script, hook.add_own_time)
         self.thread_waits = ThreadWaits(hook.add_own_time)
+        self.line_searches = LineSearches(hook, self.scopes)
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)
@@ -138,6 +141,7 @@ class Observers:
         self.step_observer.install()
         DataLoading(hook, directory).install()
         deepspeed.install(self.steps.whole_step, self.step_observer.expect_update)
+        deepspeed_adam.install()
         self.flat_buffers.install()
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
@@ -146,6 +150,7 @@ class Observers:
             self.read_backs = ReadBacks(control.values, exits.end_loop, lowest_rank)
             self.read_backs.install(hook)
             losses.install(hook)
+            self.line_searches.install()
         torch.cuda._lazy_call(hook.track_memory)
         if control.sanitize:
             sanitizer.install()
@@ -167,6 +172,7 @@ class Observers:
             *flex_attention.notes(),
             *self.symmetric_memory.notes(),
             *self.deep_ep.notes(),
+            *self.line_searches.notes(),
             *objects.notes(self.unknown_objects),
             *self.clock_reads.notes(),
             *self.thread_waits.notes(self.step_observer.step_end_ns()),

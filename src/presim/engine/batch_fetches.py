@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from presim.engine.simulation_options import Options
 from presim.engine.state import FETCH
-from presim.trace.schema import Kind, Trace, fetch_loader, fetch_worker
+from presim.trace.schema import Kind, Trace, fetch_worker, workers_per_loader
 
 Ints = NDArray[np.int64]
 
@@ -31,9 +31,7 @@ def fetch_ns(trace: Trace, options: Options) -> Ints:
 def _sharing(trace: Trace, options: Options) -> float:
     """Processes per core, at least 1: the workers of the busiest loader and the rank itself."""
     requests = trace.columns["object"][trace.mask(Kind.FETCH)].astype(np.int64)
-    first_requests = np.unique(fetch_worker(requests), return_index=True)[1]
-    workers = np.unique(fetch_loader(requests[first_requests]), return_counts=True)[1]  # by loader
-    return max(1.0, (int(workers.max()) + 1) / options.cores_per_rank) if options.cores_per_rank else 1.0
+    return max(1.0, (workers_per_loader(requests) + 1) / options.cores_per_rank) if options.cores_per_rank else 1.0
 
 
 def fetch_targets(code: Ints, request: Ints) -> Ints:

@@ -103,6 +103,12 @@ def fetch_loader(request: _Number) -> _Number:
     return request >> (_REQUEST_BITS + _WORKER_BITS)
 
 
+def workers_per_loader(requests: NDArray[np.int64]) -> int:
+    """Number of workers of the loader that has most; other loaders exist before or after it, or beside it."""
+    first_requests = np.unique(fetch_worker(requests), return_index=True)[1]
+    return int(np.unique(fetch_loader(requests[first_requests]), return_counts=True)[1].max())
+
+
 def fetch_parts(request: int) -> tuple[int, int, int]:
     """Loader, worker and number of a request."""
     worker = fetch_worker(request)

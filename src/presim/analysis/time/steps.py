@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine.timeline import Timeline
-from presim.trace.schema import COMPILING, Kind, Phase, Trace, fetch_worker
+from presim.trace.schema import COMPILING, Kind, Phase, Trace, workers_per_loader
 
 Ints = NDArray[np.int64]
 _LOADER_BOUND = 0.1  # share of the mean step from which waiting for data is averaged
@@ -125,7 +125,7 @@ def _round_length(trace: Trace, work_ns: Ints, repeated: Sequence[int]) -> int:
     """Steps after which the sequence begins again: the data loader's workers, or the period of the steps' work."""
     waits = trace.mask(Kind.FETCH_WAIT)
     if waits.any():  # workers deliver in turn
-        return len(np.unique(fetch_worker(trace.columns["object"][waits].astype(np.int64))))
+        return workers_per_loader(trace.columns["object"][waits].astype(np.int64))
     work = work_ns[list(repeated)]
     for length in range(1, len(work) // 2 + 1):
         if np.all(np.abs(work[length:] - work[:-length]) <= _SAME_WORK * work[:-length]):

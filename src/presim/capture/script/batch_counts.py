@@ -27,6 +27,7 @@ class OutermostCalls:
     def __init__(
         self, on_input: Callable[[int, int], None] = lambda *counts: None, on_reset: Callable[[], None] = lambda: None
     ) -> None:
+        self.is_repeated = False  # whether the model is called with a batch that has been counted
         self.sample = ""  # how the samples were counted, as a clause
         self._on_input, self._on_reset = on_input, on_reset
         self._embeds_tokens: dict[int, bool] = {}  # id(module) -> whether it embeds tokens
@@ -100,14 +101,15 @@ class OutermostCalls:
         """Count tokens and samples of a call: of its first integer tensor [batch, sequence], else of its first tensor.
 
         The samples of a model whose layers take [sequence, batch, feature] are counted along the second dimension. If
-        the program trains, only calls with gradients count, so that an evaluation between two steps is left out.
+        the program trains, only calls with gradients count, so that an evaluation between two steps is left out. A
+        repeated batch does not count either.
         """
         if id(module) != self._counted:
             return
         if torch.is_grad_enabled() and not self._trains:
             self._trains = True
             self._on_reset()
-        if self._trains and not torch.is_grad_enabled():
+        if self.is_repeated or (self._trains and not torch.is_grad_enabled()):
             return
         inputs = [tensor for tensor in (*tensors(args), *tensors(kwargs.values())) if tensor.dim() > 0]
         ids = [tensor for tensor in inputs if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]

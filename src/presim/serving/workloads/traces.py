@@ -127,7 +127,7 @@ def _moment(stamp: str) -> datetime.datetime | None:
 
 def _azure(text: str) -> Iterator[Row]:
     first_zone = None
-    for row in decode_csv(text):
+    for row in decode_csv(text, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
         tokens = lengths(row, "ContextTokens", "GeneratedTokens")
         stamp = row.get("TIMESTAMP") or ""
         moment, when_s = _moment(stamp), stamp_s(stamp)
@@ -143,7 +143,7 @@ def _azure(text: str) -> Iterator[Row]:
 
 
 def _vidur(text: str) -> Iterator[Row]:
-    for row in decode_csv(text):
+    for row in decode_csv(text, ("arrived_at", "num_prefill_tokens", "num_decode_tokens")):
         tokens = lengths(row, "num_prefill_tokens", "num_decode_tokens")
         when_s = seconds(row, "arrived_at")
         if isinstance(tokens, str) or isinstance(when_s, str):
@@ -153,7 +153,7 @@ def _vidur(text: str) -> Iterator[Row]:
 
 
 def _burstgpt(text: str) -> Iterator[Row]:
-    for row in decode_csv(text):
+    for row in decode_csv(text, ("Timestamp", "Request tokens", "Response tokens")):
         tokens = lengths(row, "Request tokens", "Response tokens")  # 0 response tokens: the request failed
         when_s = seconds(row, "Timestamp")
         if isinstance(tokens, str) or isinstance(when_s, str):

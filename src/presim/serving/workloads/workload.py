@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_json, read_bytes, write_file
+from presim.system.files import FormatError, decode_json, read_text, write_file
 from presim.system.files.field_bounds import Integer
 
 Ints = NDArray[np.int64]
@@ -200,8 +200,9 @@ def write(workload: Workload, path: Path) -> None:
 def read(path: Path) -> Workload:
     """Read a workload saved by `write`."""
     try:
-        lines = read_bytes(path, "give a workload that presim saved").splitlines()
-        head = decode_json(lines[0] if lines else b"", _Head)
+        text = read_text(path, "give a workload that presim saved")
+        lines = [line for line in text.splitlines() if line.strip()]
+        head = decode_json(lines[0] if lines else "", _Head)
     except FormatError as error:
         raise InputError(f"{path} cannot be read as a workload: {error}; give a file that presim saved") from error
     if head.format != _MAGIC or head.version != _VERSION:

@@ -12,6 +12,7 @@ import msgspec
 from presim.system.files.convert import CONVERTING
 from presim.system.files.file_limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
 from presim.system.files.structure import check_structure
+from presim.system.files.text_encoding import utf8_of
 
 _Value = TypeVar("_Value")
 
@@ -26,7 +27,7 @@ def decode_json(data: bytes | str, type: Any = Any, *, most_integer: int = MOST_
     Raises:
         FormatError: it is no JSON, of another type, nested too deep, or has an integer beyond ``most_integer``.
     """
-    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    encoded = _encoded(data)
     check_structure(encoded, most_integer)
     try:
         with CONVERTING:
@@ -49,11 +50,21 @@ def decode_foreign_json(data: bytes | str) -> Any:
     Raises:
         FormatError: it is no JSON, no UTF-8, nested too deep, or has an integer beyond 2^64.
     """
-    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    encoded = _encoded(data)
     check_structure(encoded, MOST_UNSIGNED)
     try:
-        return json.loads(encoded.decode("utf-8-sig") if isinstance(data, bytes) else data)
+        return json.loads(encoded.decode() if isinstance(data, bytes) else data)
     except (ValueError, RecursionError) as error:
+        raise FormatError(first_line(error)) from error
+
+
+def _encoded(data: bytes | str) -> bytes:
+    """A JSON text in UTF-8 without a byte order mark."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "surrogatepass")
+    try:
+        return utf8_of(data)
+    except UnicodeDecodeError as error:
         raise FormatError(first_line(error)) from error
 
 

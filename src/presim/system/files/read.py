@@ -13,6 +13,7 @@ from typing import IO
 
 from presim.errors import InputError
 from presim.system.files.file_limits import MOST_BYTES, MOST_TEXT_BYTES, shortened
+from presim.system.files.text_encoding import text_of
 
 _PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
 _MOST_OF_A_DEVICE = 64 << 20  # a terminal has less; /dev/zero has no end, and would fill the memory
@@ -62,16 +63,17 @@ def first_bytes(path: str | os.PathLike[str], count: int) -> bytes:
 def read_text(
     path: str | os.PathLike[str], advice: str, most_bytes: int = MOST_TEXT_BYTES, errors: str = "strict"
 ) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark.
+    """The text of a file, unpacked where gzip packed it: UTF-8, or what its byte order mark names.
 
     Raises:
-        InputError: it cannot be read, is no UTF-8 (unless ``errors`` replaces what is not), or is too large.
+        InputError: it cannot be read, is no such text (unless ``errors`` replaces what is not), or is too large.
     """
-    content = read_bytes(path, advice, most_bytes)
+    content = _unpacked(path, read_bytes(path, advice, most_bytes), most_bytes)
     try:
-        text = content.decode("utf-8-sig", errors)
+        text = text_of(content, errors)
     except UnicodeDecodeError as error:
-        raise InputError(f"{shortened(path)} is not UTF-8 text (byte {error.start:,}); {advice}") from error
+        encoding = error.encoding.upper()
+        raise InputError(f"{shortened(path)} is not {encoding} text (byte {error.start:,}); {advice}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -84,6 +86,11 @@ def read_profile(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     data = read_bytes(path, "check its name and permissions")
     if not data:
         raise InputError(f"{path} is empty; record the profile again")
+    return _unpacked(path, data, most_bytes)
+
+
+def _unpacked(path: str | os.PathLike[str], data: bytes, most_bytes: int) -> bytes:
+    """The content that gzip packed; other content as it is."""
     if data[:2] != _GZIP:
         return data
     unpacked = bytearray()
@@ -93,10 +100,10 @@ def read_profile(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
                 unpacked += part
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
-            f"{path} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
+            f"{shortened(path)} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
         ) from error
     if len(unpacked) > most_bytes:
-        raise InputError(f"{path} unpacks to more than {most_bytes / (1 << 30):g} GiB; record fewer steps")
+        raise InputError(f"{shortened(path)} unpacks to more than {most_bytes / (1 << 30):g} GiB; use less of it")
     return bytes(unpacked)
 
 

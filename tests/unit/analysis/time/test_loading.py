@@ -20,17 +20,18 @@ MS = 1_000_000
 BATCH_NS = 100 * MS
 
 
-def loader_job(workers: int, batches: int, batch_ns: int = BATCH_NS) -> Trace:
-    """A step for each batch; each worker is asked for two batches ahead."""
+def loader_job(workers: int, batches: int, batch_ns: int = BATCH_NS, epochs: int = 1) -> Trace:
+    """A step for each batch; each worker is asked for two batches ahead. Each epoch has a loader of its own."""
     build = TraceBuilder()
-    requests = [fetch_request(0, batch % workers, batch // workers) for batch in range(batches + 2 * workers)]
-    for request in requests[: 2 * workers]:
-        build.fetch(request, batch_ns, is_cpu=False)
-    for batch in range(batches):
-        build.fetch(requests[batch + 2 * workers], batch_ns, is_cpu=False)
-        build.fetch_wait(requests[batch])
-        build.work(Gemm(512, 512, 512, 1, "bfloat16"), phase=Phase.FORWARD)
-        build.step()
+    for epoch in range(epochs):
+        requests = [fetch_request(epoch, batch % workers, batch // workers) for batch in range(batches + 2 * workers)]
+        for request in requests[: 2 * workers]:
+            build.fetch(request, batch_ns, is_cpu=False)
+        for batch in range(batches):
+            build.fetch(requests[batch + 2 * workers], batch_ns, is_cpu=False)
+            build.fetch_wait(requests[batch])
+            build.work(Gemm(512, 512, 512, 1, "bfloat16"), phase=Phase.FORWARD)
+            build.step()
     return build.trace()
 
 
@@ -50,6 +51,13 @@ def test_a_loader_bound_step_takes_a_batch_over_the_number_of_workers(workers: i
     loading = data_loading(trace, timeline, parts, steps)
     assert loading.mean_wait_ns == pytest.approx(BATCH_NS / workers, rel=0.02)
     assert loading.mean_step_ns == pytest.approx(steps.steady.duration_ns)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_loaders_of_further_epochs_add_no_workers(epochs: int) -> None:
+    trace = loader_job(2, 8, epochs=epochs)
+    timeline, steps, parts = analysed(trace)
+    assert data_loading(trace, timeline, parts, steps).workers == 2
 
 
 def test_a_loader_that_keeps_up_changes_no_step() -> None:

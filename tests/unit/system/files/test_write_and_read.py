@@ -89,5 +89,5 @@ def test_a_packed_profile_is_unpacked_up_to_a_limit(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(bytes(1 << 20)))
     assert path.stat().st_size < 2000
     assert read_profile(path) == bytes(1 << 20)
-    with pytest.raises(InputError, match=r"^.*run\.json unpacks to more than 0\.000488281 GiB; record fewer steps$"):
+    with pytest.raises(InputError, match=r"^.*run\.json unpacks to more than 0\.000488281 GiB; use less of it$"):
         read_profile(path, most_bytes=1 << 19)
