@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.composition.replan.pass_laws import laws_between
+from presim.composition.replan.pass_laws import PassLaw, laws_between
 from presim.composition.replan.pass_order import Pass, PassOrder
 from presim.composition.replan.passes import StepPasses
 from presim.errors import InputError
@@ -56,6 +56,7 @@ class PassLayout:
         self._pieces: list[_Piece] = []
         self._new_pieces: list[int] = []  # the captured piece that each copies
         self._steps: list[_Step] = []
+        self._laws_by_passes: dict[tuple[int, int, int], tuple[PassLaw, ...]] = {}
         begin = 0
         for step, order in zip(steps, orders, strict=True):
             self._append_outside(begin, int(step.starts[0]))
@@ -122,16 +123,22 @@ class PassLayout:
 
     def _all_images(self, captured: Ints, num_calls: int, images: Callable[[int, int, int, Ints], Ints]) -> Ints:
         result = np.full(num_calls, -1, np.int64)
+        references = functools.lru_cache(maxsize=None)(functools.partial(self._references, captured))
         for new_piece, number in enumerate(self._new_pieces):
-            piece = self._pieces[number]
-            targets = captured[piece.begin : piece.end]
-            is_named = targets >= 0
-            target_pieces = np.where(is_named, self._piece_of_call[targets], -1)
             part = result[self._new_starts[new_piece] : self._new_starts[new_piece + 1]]
-            for target in np.unique(target_pieces[is_named]).tolist():
-                rows = target_pieces == target
-                part[rows] = images(new_piece, number, target, targets[rows])
+            for target, rows, calls in references(number):
+                part[rows] = images(new_piece, number, target, calls)
         return result
+
+    def _references(self, captured: Ints, number: int) -> list[tuple[int, Ints, Ints]]:
+        """By piece that calls of a captured piece refer to: that piece, the calls' places, and what they refer to."""
+        piece = self._pieces[number]
+        targets = captured[piece.begin : piece.end]
+        named = np.flatnonzero(targets >= 0)
+        target_pieces = self._piece_of_call[targets[named]]
+        order = np.argsort(target_pieces, kind="stable")
+        parts = np.split(named[order], np.flatnonzero(np.diff(target_pieces[order])) + 1)
+        return [(int(self._piece_of_call[targets[rows[0]]]), rows, targets[rows]) for rows in parts if len(rows)]
 
     def _images(self, new_piece: int, number: int, target: int, calls: Ints) -> Ints:
         """Where what a copy refers to is in the new trace; ``number``: of the piece that refers to ``target``."""
@@ -161,6 +168,8 @@ class PassLayout:
         for copy in self._copies(new_piece, number, target):
             if copy < earliest:
                 continue
+            if self._new_pieces[copy] == target:  # most passes are copies of those that they refer to
+                return np.where(images < 0, self._new_starts[copy] + offsets, images)
             places = self._same_calls(target, self._new_pieces[copy])[offsets]
             images = np.where((images < 0) & (places >= 0), self._new_starts[copy] + places, images)
             if (images >= 0).all():
@@ -175,12 +184,20 @@ class PassLayout:
         if piece.step < 0 or piece.step != target_piece.step:
             return
         step = self._steps[piece.step]
-        for law in laws_between(step.captured, step.captured_passes, piece.position, target_piece.position):
+        for law in self._laws(piece.step, piece.position, target_piece.position):
             position = law.position(step.order, step.passes, (new_piece - step.first_new_piece) // step.parts)
             if position is not None:
                 yield step.first_new_piece + position * step.parts + target_piece.part
         for position in step.order.same_landmarks(step.captured, target_piece.position):
             yield step.first_new_piece + position * step.parts + target_piece.part
+
+    def _laws(self, step_number: int, referring: int, target: int) -> tuple[PassLaw, ...]:
+        """The laws between two captured passes of a step; many copies ask for the same."""
+        key = step_number, referring, target
+        if key not in self._laws_by_passes:
+            step = self._steps[step_number]
+            self._laws_by_passes[key] = tuple(laws_between(step.captured, step.captured_passes, referring, target))
+        return self._laws_by_passes[key]
 
     def _as_much_later(self, new_piece: int, number: int, target: int) -> int | None:
         """The new piece as many passes after another as ``target`` is after its captured piece, or the step's last one.
