@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.composition.replan.pass_laws import PassLaw, laws_between
+from presim.composition.replan.pass_laws import law_positions
 from presim.composition.replan.pass_order import Pass, PassOrder
 from presim.composition.replan.passes import StepPasses
 from presim.errors import InputError
@@ -38,6 +38,16 @@ class _Step:
     parts: int  # of each pass
     first_new_piece: int
 
+    @functools.cached_property
+    def captured_laws(self) -> Ints:
+        """See `presim.composition.replan.pass_laws.law_positions`: in the captured order."""
+        return law_positions(self.captured, self.captured_passes)
+
+    @functools.cached_property
+    def laws(self) -> Ints:
+        """See `presim.composition.replan.pass_laws.law_positions`: in the new order."""
+        return law_positions(self.order, self.passes)
+
 
 class PassLayout:
     """The order of a stage's calls with other numbers of passes.
@@ -56,7 +66,6 @@ class PassLayout:
         self._pieces: list[_Piece] = []
         self._new_pieces: list[int] = []  # the captured piece that each copies
         self._steps: list[_Step] = []
-        self._laws_by_passes: dict[tuple[int, int, int], tuple[PassLaw, ...]] = {}
         begin = 0
         for step, order in zip(steps, orders, strict=True):
             self._append_outside(begin, int(step.starts[0]))
@@ -184,20 +193,12 @@ class PassLayout:
         if piece.step < 0 or piece.step != target_piece.step:
             return
         step = self._steps[piece.step]
-        for law in self._laws(piece.step, piece.position, target_piece.position):
-            position = law.position(step.order, step.passes, (new_piece - step.first_new_piece) // step.parts)
-            if position is not None:
-                yield step.first_new_piece + position * step.parts + target_piece.part
+        holds = step.captured_laws[piece.position] == target_piece.position
+        positions = step.laws[(new_piece - step.first_new_piece) // step.parts, holds]
+        for position in dict.fromkeys(positions[positions >= 0].tolist()):
+            yield step.first_new_piece + position * step.parts + target_piece.part
         for position in step.order.same_landmarks(step.captured, target_piece.position):
             yield step.first_new_piece + position * step.parts + target_piece.part
-
-    def _laws(self, step_number: int, referring: int, target: int) -> tuple[PassLaw, ...]:
-        """The laws between two captured passes of a step; many copies ask for the same."""
-        key = step_number, referring, target
-        if key not in self._laws_by_passes:
-            step = self._steps[step_number]
-            self._laws_by_passes[key] = tuple(laws_between(step.captured, step.captured_passes, referring, target))
-        return self._laws_by_passes[key]
 
     def _as_much_later(self, new_piece: int, number: int, target: int) -> int | None:
         """The new piece as many passes after another as ``target`` is after its captured piece, or the step's last one.
