@@ -65,14 +65,13 @@ def capture_plan_and_evaluate(
         job_store.check_writable(save)
     target = chosen_cluster(options)
     job = _FrameworkJob(framework, model, plan, tuple(named_fields), target, precision, tuple(overrides), extends)
-    micro_batches = plan.micro_batches(target.world_size)
     is_short = extends and not simulates_all and save is None and not options.stragglers
-    if is_short and (fewer := job.fewer_micro_batches(micro_batches)) is not None:
+    if is_short and (fewer := job.fewer_micro_batches()) is not None:
         try:
             return _evaluated(job, fewer, options, notes, None, progress)
         except NotRepeatedError:
-            progress(f"{fewer} of {micro_batches} micro-batches do not show what further ones take")
-    return _evaluated(job, micro_batches, options, notes, save, progress)
+            progress(f"{fewer} micro-batches do not show what further ones take")
+    return _evaluated(job, None, options, notes, save, progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,7 @@ class _FrameworkJob:
     overrides: tuple[str, ...]
     extends: bool
 
-    def capture(self, micro_batches: int, progress: Progress) -> tuple[FrameworkRun | LaunchedRun, CapturedPlan]:
+    def capture(self, micro_batches: int | None, progress: Progress) -> tuple[FrameworkRun | LaunchedRun, CapturedPlan]:
         """The run, and its capture with as many stages and layers as the plan; micro-batches may still lack."""
         model, plan, named_fields, target = self.model, self.plan, self.named_fields, self.target
         if self.framework != "megatron":
@@ -99,23 +98,26 @@ class _FrameworkJob:
         few_layers = functools.partial(_few_layers, model, plan, extends=self.extends)
         return capture_megatron(run_with, short_run, few_layers, self.overrides, plan, target, micro_batches, progress)
 
-    def fewer_micro_batches(self, micro_batches: int) -> int | None:
+    def fewer_micro_batches(self) -> int | None:
         """The number of micro-batches that may answer for all of a step; None: all are needed."""
         from presim.composition.frameworks.megatron import fewest_repeating
         from presim.evaluation.repeated_rounds import fewer_micro_batches
 
-        return fewer_micro_batches(micro_batches, self.plan.pipeline, fewest_repeating(self.plan))
+        world_size = self.target.world_size
+        if not self.plan.data(world_size):  # the framework's run says what does not divide
+            return None
+        return fewer_micro_batches(self.plan.micro_batches(world_size), self.plan.pipeline, fewest_repeating(self.plan))
 
 
 def _evaluated(
     job: _FrameworkJob,
-    micro_batches: int,
+    micro_batches: int | None,
     options: EvaluationOptions,
     notes: Sequence[str],
     save: str | os.PathLike[str] | None,
     progress: Progress,
 ) -> Evaluation:
-    """The evaluation with so many micro-batches simulated.
+    """The evaluation with so many micro-batches simulated; None: all.
 
     Raises:
         NotRepeatedError: it does not show what the plan's further ones take.
@@ -124,7 +126,8 @@ def _evaluated(
     manifest = captured.job.manifest
     traces = [_titled(trace, job.model, run) for trace in captured.traces]
     notes = [*notes, *run.notes, *captured.notes, *manifest.notes]
-    number = min(run.step_micro_batches, max(micro_batches, run.captured_micro_batches))
+    number = run.step_micro_batches if micro_batches is None else max(micro_batches, run.captured_micro_batches)
+    number = min(number, run.step_micro_batches)
     if captured.is_whole and not captured.has_all_micro_batches and number > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, number)
         notes = [*sentences, *notes]

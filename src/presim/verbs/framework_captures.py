@@ -52,12 +52,12 @@ def capture_megatron(
     overrides: Sequence[str],
     plan: Plan,
     target: Cluster,
-    micro_batches: int,
+    micro_batches: int | None,
     progress: Progress,
 ) -> tuple[FrameworkRun, CapturedPlan]:
     """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses.
 
-    ``micro_batches``: of the last step, where stages are composed. ``short_run``: of few stages of a pipeline, None if
+    ``micro_batches``: of the last step, where stages are composed; None: all. ``short_run``: of few stages of a pipeline, None if
     all are needed. ``few_layers``: runs of two numbers of layers, none if all are needed.
     """
     from presim.composition.frameworks.megatron import NO_GRAPHS
@@ -81,7 +81,7 @@ def _extended_stages(
     short: FrameworkRun | None,
     plan: Plan,
     target: Cluster,
-    micro_batches: int,
+    micro_batches: int | None,
     progress: Progress,
 ) -> CapturedPlan:
     """A capture of four stages, extended to all; where no law holds, all stages are captured."""
@@ -96,6 +96,7 @@ def _extended_stages(
         if not captured.is_whole:
             progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
             return _whole(run, target, progress)
+        micro_batches = micro_batches or run.step_micro_batches
         progress(f"composing {plan.pipeline} stages of {micro_batches} micro-batches")
         if plan.virtual > 1:
             traces, stands_for, sentences = with_interleaved_stages(
