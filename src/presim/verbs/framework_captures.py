@@ -57,8 +57,8 @@ def capture_megatron(
 ) -> tuple[FrameworkRun, CapturedPlan]:
     """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses.
 
-    ``micro_batches``: of the last step, where stages are composed; None: all. ``short_run``: of few stages of a pipeline, None if
-    all are needed. ``few_layers``: runs of two numbers of layers, none if all are needed.
+    ``micro_batches``: of the last step, where stages are composed; None: all. ``short_run``: of few stages of a
+    pipeline, None if all are needed. ``few_layers``: runs of two numbers of layers, none if all are needed.
     """
     from presim.composition.frameworks.megatron import NO_GRAPHS
 

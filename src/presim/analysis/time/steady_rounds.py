@@ -42,7 +42,8 @@ def find_rounds(
 
 
 def _within(step: slice, begins: Ints) -> Ints:
-    return begins[(begins >= step.start) & (begins < step.stop)]
+    part: Ints = begins[(begins >= step.start) & (begins < step.stop)]
+    return part
 
 
 def _nothing(traces: Sequence[Trace]) -> Stretch:
