@@ -44,6 +44,7 @@ def evaluated(
     model: dict[str, Any] = LLAMA,
     *,
     extends: bool = True,
+    simulates_all: bool = True,
     world_size: int = 8,
     precision: str = "bf16",
     **fields: Any,
@@ -53,7 +54,13 @@ def evaluated(
     fields = {"sequence": 4096, **fields}
     options = EvaluationOptions(gpu="h100-sxm", world_size=world_size, host_time=False)
     evaluation = capture_plan_and_evaluate(
-        str(config), Plan(**fields), fields.keys(), options, precision=precision, extends=extends
+        str(config),
+        Plan(**fields),
+        fields.keys(),
+        options,
+        precision=precision,
+        extends=extends,
+        simulates_all=simulates_all,
     )
     return evaluation.result
 
@@ -75,6 +82,19 @@ def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch:
     assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
     assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
     assert extended.throughput == captured.throughput
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fields", [{"tensor": 2, "pipeline": 2, "global_batch": 2 * 40}, {"tensor": 2, "global_batch": 4 * 40}], ids=str
+)
+def test_few_micro_batches_answer_for_all(tmp_path: Path, fields: dict[str, Any]) -> None:
+    few, all_of_step = (evaluated(tmp_path, simulates_all=simulates_all, **fields) for simulates_all in (False, True))
+    assert any("of 40 micro-batches: two rounds" in note for note in few.notes)
+    assert few.step_time_s == pytest.approx(all_of_step.step_time_s, rel=0.001)
+    assert few.memory.peak_allocated_bytes == pytest.approx(all_of_step.memory.peak_allocated_bytes, rel=0.001)
+    assert few.throughput.samples_per_s == pytest.approx(all_of_step.throughput.samples_per_s, rel=0.001)
+    assert few.flops.executed == pytest.approx(all_of_step.flops.executed, rel=0.001)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown, break_down
+from presim.analysis.time.steady_rounds import find_rounds
 from presim.analysis.time.step_period import find_stretches, repeated_steps
 from presim.analysis.time.steps import TraceSteps, find_steps
 from presim.cost.price import PricedTrace
@@ -25,6 +26,7 @@ class Repeats:
     memory: Mapping[int, Trace]  # by rank: the memory entries of all micro-batches
     period: int  # micro-batches in one period
     times: int  # number of periods that the traces lack
+    is_measured: bool = False  # with host times of a capture: durations of periods are compared, not states
 
     def of_ranks(self, ranks: Iterable[int], origin: Mapping[int, int]) -> Repeats:
         """The repetitions of these ranks; ``origin``: for a rank that was split off, the rank whose trace it has."""
@@ -52,7 +54,10 @@ def break_down_ranks(
     if not traces.keys() <= repeats.begins.keys():
         raise NotRepeatedError
     in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
-    step_stretches = find_stretches(list(traces.values()), *in_order, repeats.period)
+    if repeats.is_measured:
+        step_stretches = find_rounds(list(traces.values()), *in_order, repeats.period)
+    else:
+        step_stretches = find_stretches(list(traces.values()), *in_order, repeats.period)
     if step_stretches is None:
         raise NotRepeatedError
     result = {}

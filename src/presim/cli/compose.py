@@ -235,7 +235,16 @@ def _deliver_plan(
     from presim.verbs.compose_plan import predict_plan
 
     with progress(outputs.quiet, lines=True) as say:
-        evaluation = predict_plan(model, plan, named_fields, options, **program, save=save, progress=say)
+        evaluation = predict_plan(
+            model,
+            plan,
+            named_fields,
+            options,
+            **program,
+            simulates_all=outputs.shows_time_lines,
+            save=save,
+            progress=say,
+        )
     outputs.deliver(evaluation)
     return exit_code(evaluation.result)
 

@@ -191,6 +191,11 @@ class Outputs:
         """Remove the output options from a verb's options and return them."""
         return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
+    @property
+    def shows_time_lines(self) -> bool:
+        """Whether an output has the times of single calls, or memory over time."""
+        return any((self.html, self.perfetto, self.memory_snapshot, self.chakra, self.kineto))
+
     def check(self, job: str | None = None) -> None:
         """Raise before any work if a file cannot be written, or if two outputs have the same path.
 

@@ -35,7 +35,7 @@ def choose_cluster(
     Defaults: the GPU's default node, the node's default fabric, and one GPU without counts. The collectives of a file
     are used only with the file's own GPU, node and fabric.
     """
-    named_parts = {"gpu": gpu, "node": node, "fabric": fabric}
+    named_parts = _named_parts(gpu, node, fabric)
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
     described = _described(Path(cluster)) if cluster is not None else {}
     if any(value is not None for value in counts.values()):
@@ -72,6 +72,15 @@ def choose_cluster(
     return with_groups(
         uniform_cluster, groups, lambda table: _parts(_complete_group_table(table, default_parts), location)
     )
+
+
+def _named_parts(gpu: str | None, node: str | None, fabric: str | None) -> dict[str, str | None]:
+    """The names by option; an empty one, as of an unset variable in a shell, is none."""
+    named_parts = {"gpu": gpu, "node": node, "fabric": fabric}
+    for option, name in named_parts.items():
+        if isinstance(name, str) and not name.strip():
+            raise InputError(f"--{option} is empty: leave it out, or name one that `presim hardware list` shows.")
+    return named_parts
 
 
 def _complete_from_groups(

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from presim.composition.replan.micro_batches import with_micro_batches
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
+from presim.result import MemoryTimeline
 from presim.trace.job import Job
 from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
@@ -19,11 +21,13 @@ from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from presim.analysis.repeated_batches import Repeats
     from presim.composition.frameworks.launched import LaunchedRun
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
+    from presim.verbs.framework_captures import CapturedPlan
     from presim.verbs.run import Progress
 
 
@@ -37,6 +41,7 @@ def capture_plan_and_evaluate(
     precision: str = "bf16",
     overrides: Sequence[str] = (),
     extends: bool = True,
+    simulates_all: bool = True,
     save: str | os.PathLike[str] | None = None,
     notes: Sequence[str] = (),
     progress: Progress = lambda text: None,
@@ -45,42 +50,122 @@ def capture_plan_and_evaluate(
 
     ``named_fields``, ``overrides``: see `presim.composition.frameworks.megatron.plan_run` and
     `presim.composition.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
-    ``notes``: sentences for the result, before those of the capture.
+    ``simulates_all``: False: simulate a few micro-batches where further ones take as long. The result is that of all,
+    without memory over time; traces and timelines lack the others. ``notes``: sentences for the result,
+    before those of the capture.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.composition.replan.micro_batches import with_micro_batches
+    from presim.analysis.repeated_batches import NotRepeatedError
     from presim.trace import job_store
 
     if save is not None:
         job_store.check_writable(save)
     target = chosen_cluster(options)
-    run: FrameworkRun | LaunchedRun
-    if framework == "megatron":
-        run_with = _megatron_run(model, plan, named_fields, target, precision, all_micro_batches=not extends)
-        short_run = functools.partial(_short_run, model, plan, target, extends=extends)
-        few_layers = functools.partial(_few_layers, model, plan, extends=extends)
-        run, captured = capture_megatron(run_with, short_run, few_layers, overrides, plan, target, progress)
-        options = dataclasses.replace(options, host_time=options.host_time and not run.is_whole_graph)
-    else:
-        run_of = _launched_run(framework, model, plan, named_fields, target, precision, overrides)
-        run, captured = capture_launched(run_of, plan, target, progress, extends=extends)
+    job = _FrameworkJob(framework, model, plan, tuple(named_fields), target, precision, tuple(overrides), extends)
+    is_short = extends and not simulates_all and save is None and not options.stragglers
+    if is_short and (fewer := job.fewer_micro_batches()) is not None:
+        try:
+            return _evaluated(job, fewer, options, notes, None, progress)
+        except NotRepeatedError:
+            progress(f"{fewer} micro-batches do not show what further ones take")
+    return _evaluated(job, None, options, notes, save, progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class _FrameworkJob:
+    """A plan of a framework's own program."""
+
+    framework: str
+    model: str
+    plan: Plan
+    named_fields: tuple[str, ...]
+    target: Cluster
+    precision: str
+    overrides: tuple[str, ...]
+    extends: bool
+
+    def capture(self, micro_batches: int | None, progress: Progress) -> tuple[FrameworkRun | LaunchedRun, CapturedPlan]:
+        """The run, and its capture with as many stages and layers as the plan; micro-batches may still lack."""
+        model, plan, named_fields, target = self.model, self.plan, self.named_fields, self.target
+        if self.framework != "megatron":
+            run_of = _launched_run(self.framework, model, plan, named_fields, target, self.precision, self.overrides)
+            return capture_launched(run_of, plan, target, progress, extends=self.extends)
+        run_with = _megatron_run(model, plan, named_fields, target, self.precision, all_micro_batches=not self.extends)
+        short_run = functools.partial(_short_run, model, plan, target, extends=self.extends)
+        few_layers = functools.partial(_few_layers, model, plan, extends=self.extends)
+        return capture_megatron(run_with, short_run, few_layers, self.overrides, plan, target, micro_batches, progress)
+
+    def fewer_micro_batches(self) -> int | None:
+        """The number of micro-batches that may answer for all of a step; None: all are needed."""
+        from presim.composition.frameworks.megatron import fewest_repeating
+        from presim.evaluation.repeated_rounds import fewer_micro_batches
+
+        world_size = self.target.world_size
+        if not self.plan.data(world_size):  # the framework's run says what does not divide
+            return None
+        return fewer_micro_batches(self.plan.micro_batches(world_size), self.plan.pipeline, fewest_repeating(self.plan))
+
+
+def _evaluated(
+    job: _FrameworkJob,
+    micro_batches: int | None,
+    options: EvaluationOptions,
+    notes: Sequence[str],
+    save: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> Evaluation:
+    """The evaluation with so many micro-batches simulated; None: all.
+
+    Raises:
+        NotRepeatedError: it does not show what the plan's further ones take.
+    """
+    run, captured = job.capture(micro_batches, progress)
     manifest = captured.job.manifest
-    traces = [_titled(trace, model, run) for trace in captured.traces]
+    traces = [_titled(trace, job.model, run) for trace in captured.traces]
     notes = [*notes, *run.notes, *captured.notes, *manifest.notes]
-    has_all = captured.has_all_micro_batches or run.step_micro_batches <= run.captured_micro_batches
-    if captured.is_whole and not has_all:
-        traces, sentences = with_micro_batches(traces, run.step_micro_batches)
+    number = run.step_micro_batches if micro_batches is None else max(micro_batches, run.captured_micro_batches)
+    number = min(number, run.step_micro_batches)
+    if captured.is_whole and not captured.has_all_micro_batches and number > run.captured_micro_batches:
+        traces, sentences = with_micro_batches(traces, number)
         notes = [*sentences, *notes]
-    traces = [_with_batch(trace, plan) for trace in traces]
-    planned = Job(traces, captured.stands_for, manifest.coverage, notes)
+    repeats = None
+    if captured.is_whole and number < run.step_micro_batches:
+        repeats, sentence = _repeats(job.plan, traces, number, run.step_micro_batches)
+        notes = [sentence, *notes]
+    planned = Job([_with_batch(trace, job.plan) for trace in traces], captured.stands_for, manifest.coverage, notes)
     if save is not None:
         planned.save(save)
     progress("simulating")
+    engine = engine_options(
+        dataclasses.replace(options, host_time=options.host_time and not getattr(run, "is_whole_graph", False))
+    )
     prices, changes = options.price_folders, what_if_changes(options)
-    return evaluate(planned, target, engine_options(options), prices=prices, changes=changes)
+    evaluation = evaluate(planned, job.target, engine, prices=prices, changes=changes, repeats=repeats)
+    return evaluation if repeats is None else _without_memory_over_time(evaluation)
+
+
+def _repeats(plan: Plan, traces: Sequence[Trace], number: int, micro_batches: int) -> tuple[Repeats, str]:
+    """What a step of few micro-batches lacks, and a sentence for the reader."""
+    from presim.analysis.repeated_batches import NotRepeatedError
+    from presim.evaluation.repeated_rounds import repeats_of
+
+    repeats = repeats_of(traces, number, micro_batches, plan.pipeline if plan.virtual > 1 else 1)
+    if repeats is None:
+        raise NotRepeatedError
+    sentence = (
+        f"Simulated {number} of {micro_batches} micro-batches: two rounds of them do the same and take equally long "
+        "on each rank, so the slowest rank's is repeated for the others."
+    )
+    return repeats, sentence
+
+
+def _without_memory_over_time(evaluation: Evaluation) -> Evaluation:
+    """The evaluation without what a step of few micro-batches does not show."""
+    memory = msgspec.structs.replace(evaluation.result.memory, timeline=MemoryTimeline([], [], []))
+    return dataclasses.replace(evaluation, result=msgspec.structs.replace(evaluation.result, memory=memory))
 
 
 def blocks_of(

@@ -29,6 +29,7 @@ def predict_plan(
     precision: str | None = None,
     overrides: Sequence[str] = (),
     dtype: str | None = None,
+    simulates_all: bool = True,
     save: str | os.PathLike[str] | None = None,
     notes: Sequence[str] = (),
     progress: Progress = lambda text: None,
@@ -37,8 +38,8 @@ def predict_plan(
 
     ``framework``: one of `presim.composition.frameworks.framework_choice.FRAMEWORKS`, ``eager``, or ``auto``: the one
     that the plan needs. If ``auto`` finds that it cannot run the plan, eager layers answer, and a note says why.
-    ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16. ``notes``:
-    sentences for the result, before others.
+    ``precision``, ``overrides``: of the framework's program. ``dtype``: of the graph; None: bfloat16.
+    ``simulates_all``: see `capture_plan_and_evaluate`. ``notes``: sentences for the result, before others.
 
     Raises:
         InputError: the model or the plan cannot be, or an option is of the other way to answer.
@@ -57,6 +58,7 @@ def predict_plan(
                 framework=needed,
                 precision=precision or "bf16",
                 overrides=overrides,
+                simulates_all=simulates_all,
                 save=save,
                 notes=notes,
                 progress=progress,

@@ -52,12 +52,13 @@ def capture_megatron(
     overrides: Sequence[str],
     plan: Plan,
     target: Cluster,
+    micro_batches: int | None,
     progress: Progress,
 ) -> tuple[FrameworkRun, CapturedPlan]:
     """A capture of Megatron; without the CUDA graphs of its recipe, if these are what it refuses.
 
-    ``short_run``: of few stages of a pipeline, None if all are needed. ``few_layers``: runs of two numbers of layers,
-    none if all are needed.
+    ``micro_batches``: of the last step, where stages are composed; None: all. ``short_run``: of few stages of a
+    pipeline, None if all are needed. ``few_layers``: runs of two numbers of layers, none if all are needed.
     """
     from presim.composition.frameworks.megatron import NO_GRAPHS
 
@@ -65,18 +66,23 @@ def capture_megatron(
     try:
         if sizes := few_layers(run):
             return run, _extended_layers(run, sizes, sizes[0].model_layers, target, progress)
-        return run, _extended_stages(run, short_run(run), plan, target, progress)
+        return run, _extended_stages(run, short_run(run), plan, target, micro_batches, progress)
     except InputError as refusal:
         if not run.has_recipe_graphs:
             raise
         run = run_with((*NO_GRAPHS, *overrides))
-        captured = _extended_stages(run, short_run(run), plan, target, progress)
+        captured = _extended_stages(run, short_run(run), plan, target, micro_batches, progress)
         sentence = f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}."
         return run, dataclasses.replace(captured, notes=[sentence, *captured.notes])
 
 
 def _extended_stages(
-    run: FrameworkRun, short: FrameworkRun | None, plan: Plan, target: Cluster, progress: Progress
+    run: FrameworkRun,
+    short: FrameworkRun | None,
+    plan: Plan,
+    target: Cluster,
+    micro_batches: int | None,
+    progress: Progress,
 ) -> CapturedPlan:
     """A capture of four stages, extended to all; where no law holds, all stages are captured."""
     from presim.composition.replan.replan_interleaved import with_interleaved_stages
@@ -90,14 +96,15 @@ def _extended_stages(
         if not captured.is_whole:
             progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
             return _whole(run, target, progress)
-        progress(f"composing {plan.pipeline} stages of {run.step_micro_batches} micro-batches")
+        micro_batches = micro_batches or run.step_micro_batches
+        progress(f"composing {plan.pipeline} stages of {micro_batches} micro-batches")
         if plan.virtual > 1:
             traces, stands_for, sentences = with_interleaved_stages(
-                captured.traces, plan.pipeline, plan.virtual, captured.stands_for, run.step_micro_batches
+                captured.traces, plan.pipeline, plan.virtual, captured.stands_for, micro_batches
             )
         else:
             traces, stands_for, sentences = with_stages(
-                captured.traces, plan.pipeline, captured.stands_for, run.step_micro_batches
+                captured.traces, plan.pipeline, captured.stands_for, micro_batches
             )
     except InputError as error:
         progress(f"all stages are captured, because {error}")

@@ -235,3 +235,10 @@ def test_nodes_without_network_ports_are_refused(tmp_path: Path) -> None:
         assert choose_cluster(gpu="h100-sxm", node=str(node), nodes=1).nodes == 1
         with pytest.raises(InputError, match=r"2 nodes cannot reach each other: .* has 0 network ports \(nics\); give"):
             choose_cluster(gpu="h100-sxm", node=str(node), nodes=2)
+
+
+@pytest.mark.parametrize("option", ["gpu", "node", "fabric"])
+def test_an_empty_name_is_refused(option: str) -> None:
+    """As of a shell's variable that is not set; it counted as not given, and the usual one was taken."""
+    with pytest.raises(InputError, match=f"^--{option} is empty: leave it out, or name one"):
+        choose_cluster(**{"gpu": "h100-sxm", option: ""})

@@ -9,8 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from presim.composition.replan.pass_order import Pass, PassOrder
 
+Ints = NDArray[np.int64]
 _NEIGHBOURS = (0, 1, -1)  # passes from the referring one, the nearest first
 _FURTHER = (1, -1, 2, -2)  # micro-batches, and passes
 
@@ -24,24 +28,34 @@ class PassLaw:
     later: int = 0  # micro-batches after the neighbour's
     offset: int = 0  # positions
 
-    def position(self, order: PassOrder, passes: tuple[Pass, ...], referring: int) -> int | None:
-        """Where the pass is that the one at ``referring`` refers to; None: the order has no such pass."""
-        neighbour = referring + self.neighbour
-        if not 0 <= neighbour < len(passes):
-            return None
-        position: int | None = neighbour
-        if self.is_forward is not None:
-            position = order.position(Pass(self.is_forward, passes[neighbour].micro_batch + self.later))
-        if position is None or not 0 <= position + self.offset < len(passes):
-            return None
-        return position + self.offset
+
+def law_positions(order: PassOrder, passes: tuple[Pass, ...]) -> Ints:
+    """Where the pass is that each law leads to from each pass, -1 where there is none [passes, laws].
+
+    The most likely law is first.
+    """
+    laws = _LAWS_BY_POSITION if order.refers_by_position else _LAWS
+    by_number = {is_forward: _positions(order, is_forward) for is_forward in (True, False)}
+    numbers = np.array([turn.micro_batch for turn in passes], np.int64)
+    positions = np.full((len(passes), len(laws)), -1, np.int64)
+    for column, law in enumerate(laws):
+        neighbours = np.arange(len(passes)) + law.neighbour
+        referring = np.flatnonzero((neighbours >= 0) & (neighbours < len(passes)))
+        targets = neighbours[referring]
+        if law.is_forward is not None:
+            later = numbers[targets] + law.later
+            is_there = (later >= 0) & (later < order.micro_batches)
+            referring, targets = referring[is_there], by_number[law.is_forward][later[is_there]]
+        targets = targets + law.offset
+        is_there = (targets >= 0) & (targets < len(passes))
+        positions[referring[is_there], column] = targets[is_there]
+    return positions
 
 
-def laws_between(order: PassOrder, passes: tuple[Pass, ...], referring: int, target: int) -> Iterator[PassLaw]:
-    """The laws by which the pass at ``referring`` refers to the one at ``target``, the most likely first."""
-    for law in _LAWS_BY_POSITION if order.refers_by_position else _LAWS:
-        if law.position(order, passes, referring) == target:
-            yield law
+def _positions(order: PassOrder, is_forward: bool) -> Ints:
+    """The position of each micro-batch's pass of a direction."""
+    positions = (order.position(Pass(is_forward, number)) for number in range(order.micro_batches))
+    return np.array([-1 if position is None else position for position in positions], np.int64)
 
 
 def _all_laws() -> Iterator[PassLaw]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.composition.replan.pass_laws import laws_between
+from presim.composition.replan.pass_laws import law_positions
 from presim.composition.replan.pass_order import Pass, PassOrder
 from presim.composition.replan.passes import StepPasses
 from presim.errors import InputError
@@ -37,6 +37,16 @@ class _Step:
     passes: tuple[Pass, ...]
     parts: int  # of each pass
     first_new_piece: int
+
+    @functools.cached_property
+    def captured_laws(self) -> Ints:
+        """See `presim.composition.replan.pass_laws.law_positions`: in the captured order."""
+        return law_positions(self.captured, self.captured_passes)
+
+    @functools.cached_property
+    def laws(self) -> Ints:
+        """See `presim.composition.replan.pass_laws.law_positions`: in the new order."""
+        return law_positions(self.order, self.passes)
 
 
 class PassLayout:
@@ -122,16 +132,22 @@ class PassLayout:
 
     def _all_images(self, captured: Ints, num_calls: int, images: Callable[[int, int, int, Ints], Ints]) -> Ints:
         result = np.full(num_calls, -1, np.int64)
+        references = functools.lru_cache(maxsize=None)(functools.partial(self._references, captured))
         for new_piece, number in enumerate(self._new_pieces):
-            piece = self._pieces[number]
-            targets = captured[piece.begin : piece.end]
-            is_named = targets >= 0
-            target_pieces = np.where(is_named, self._piece_of_call[targets], -1)
             part = result[self._new_starts[new_piece] : self._new_starts[new_piece + 1]]
-            for target in np.unique(target_pieces[is_named]).tolist():
-                rows = target_pieces == target
-                part[rows] = images(new_piece, number, target, targets[rows])
+            for target, rows, calls in references(number):
+                part[rows] = images(new_piece, number, target, calls)
         return result
+
+    def _references(self, captured: Ints, number: int) -> list[tuple[int, Ints, Ints]]:
+        """By piece that calls of a captured piece refer to: that piece, the calls' places, and what they refer to."""
+        piece = self._pieces[number]
+        targets = captured[piece.begin : piece.end]
+        named = np.flatnonzero(targets >= 0)
+        target_pieces = self._piece_of_call[targets[named]]
+        order = np.argsort(target_pieces, kind="stable")
+        parts = np.split(named[order], np.flatnonzero(np.diff(target_pieces[order])) + 1)
+        return [(int(self._piece_of_call[targets[rows[0]]]), rows, targets[rows]) for rows in parts if len(rows)]
 
     def _images(self, new_piece: int, number: int, target: int, calls: Ints) -> Ints:
         """Where what a copy refers to is in the new trace; ``number``: of the piece that refers to ``target``."""
@@ -161,6 +177,8 @@ class PassLayout:
         for copy in self._copies(new_piece, number, target):
             if copy < earliest:
                 continue
+            if self._new_pieces[copy] == target:  # most passes are copies of those that they refer to
+                return np.where(images < 0, self._new_starts[copy] + offsets, images)
             places = self._same_calls(target, self._new_pieces[copy])[offsets]
             images = np.where((images < 0) & (places >= 0), self._new_starts[copy] + places, images)
             if (images >= 0).all():
@@ -175,10 +193,10 @@ class PassLayout:
         if piece.step < 0 or piece.step != target_piece.step:
             return
         step = self._steps[piece.step]
-        for law in laws_between(step.captured, step.captured_passes, piece.position, target_piece.position):
-            position = law.position(step.order, step.passes, (new_piece - step.first_new_piece) // step.parts)
-            if position is not None:
-                yield step.first_new_piece + position * step.parts + target_piece.part
+        holds = step.captured_laws[piece.position] == target_piece.position
+        positions = step.laws[(new_piece - step.first_new_piece) // step.parts, holds]
+        for position in dict.fromkeys(positions[positions >= 0].tolist()):
+            yield step.first_new_piece + position * step.parts + target_piece.part
         for position in step.order.same_landmarks(step.captured, target_piece.position):
             yield step.first_new_piece + position * step.parts + target_piece.part
 

@@ -46,6 +46,7 @@ def _page_data(answer: Answer, work: Work) -> dict[str, Any]:
         "loses": [(name, f"{'+' if value > 0 else '-'}{seconds(abs(value))}") for name, value in answer.loses.items()],
         "second": show(best[1].point, knobs) if len(best) > 1 else "",
         "captured": _captured_rows(answer, knobs),
+        "uncaptured_name": answer.uncaptured_name,
         "scatter": _scatter_plot(answer, work),
         "coordinates": _parallel_coordinates(answer, knobs, work),
         "misfits": _misfits(answer, knobs),
@@ -76,7 +77,7 @@ def _row(rank: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: Wo
 
 
 def _captured_rows(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
-    """Rows that compare composed and captured plans, in captured order; plans without a capture come last."""
+    """Rows that compare composed (or extended) plans with captured ones, in their order; those without come last."""
     if answer.confirmation is None:
         return []
     capture_by_number = {capture.number: capture for capture in answer.confirmation.trials}
@@ -95,7 +96,7 @@ def _captured_rows(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]
                 "was": str(before.index(number) + 1),
                 "plan": show(answer.trial(number).point, knobs),
                 "on": capture.framework or "-",
-                "composed": seconds(composed.step_time_s) if composed else "-",
+                "uncaptured": seconds(composed.step_time_s) if composed else "-",
                 "captured": seconds(captured.step_time_s) if captured else capture.words,
                 "difference": f"{composed.step_time_s / captured.step_time_s - 1:+.1%}"
                 if composed and captured

@@ -196,6 +196,7 @@ class PlanEvaluator:
             framework=trainer.framework,
             precision=trainer.precision,
             overrides=trainer.overrides,
+            simulates_all=False,
         )
         return reply_of(evaluation, "framework")
 

@@ -70,6 +70,21 @@ def test_the_page_shows_captures_beside_composed_plans(found: Answer) -> None:
     ]
 
 
+def test_the_page_says_where_plans_were_extended_from_captures_of_a_command(found: Answer) -> None:
+    trials = [
+        msgspec.structs.replace(
+            trial, figures=trial.figures and msgspec.structs.replace(trial.figures, source="extended")
+        )
+        for trial in found.trials
+    ]
+    captured = [CapturedTrial(number=1, framework="torchtitan", figures=figures(1.6))]
+    page = render(
+        msgspec.structs.replace(found, trials=trials, confirmation=CapturedRanking(trials=captured, order=[1]))
+    )
+    assert "the best extended plans, ranked by captures" in page
+    assert "<th>extended</th>" in page
+
+
 def test_the_table_says_what_decides(found: Answer) -> None:
     out = io.StringIO()
     write(found, out)
