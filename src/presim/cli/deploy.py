@@ -133,6 +133,7 @@ def command(model: str, **options: Any) -> int:
     from presim.serving.deployments.question import DemandOptions, RequestOptions, SpaceOptions, question_of
     from presim.serving.launching.arguments import refuse_engines_without_files
     from presim.system.files import check_folder, check_writable, write_file
+    from presim.system.interrupts import noted
     from presim.verbs.deploy import decide, write_files
 
     space, requests = pop_options(SpaceOptions, options), pop_options(RequestOptions, options)
@@ -145,7 +146,7 @@ def command(model: str, **options: Any) -> int:
         check_folder(outputs.folder)
         refuse_engines_without_files(space.engines)
     question = question_of(model, space, requests, demand)
-    with progress(lines=True) as say:
+    with progress(lines=True) as say, noted("nothing is written, because no deployment was simulated to its end"):
         decision = decide(question, say)
     if outputs.json_file:
         from presim.cli.serve import deliver

@@ -69,7 +69,7 @@ const draw = {
       const card = make("div"); card.append(make("span", cell.label), make("b", cell.value), make("span", cell.remark)); cards.append(card);
     });
     const section = (title, ...content) => content.length ? [make("h2", title), ...content] : [];
-    const limits = data.limits.map(one => [one.name.replaceAll("_", " "), seconds(one.seconds), one.statement]);
+    const limits = data.limits.map(one => [one.name.replaceAll("_", " "), seconds(one.seconds), `${one.statement} ${one.advice}`]);
     pane.replaceChildren(make("p", `${data.script} · ${data.where}`, { class: "dim" }),
       ...(data.failure.length ? [make("p", data.failure.join(": "), { role: "alert" })] : []), cards,
       ...section("Time of the step", ...(data.time.length ? parts(data.time) : [])),
@@ -133,7 +133,7 @@ const draw = {
     if (!data) return;
     const found = data.differences.flatMap(one => [make("h2", `${data.results[0].label} → ${one.label}`),
       table(["step time", "before", "after", "change"], one.step_time.filter(row => row.after !== row.before).map(row => [row.name, seconds(row.before), seconds(row.after), seconds(row.after - row.before)]))]);
-    pane.replaceChildren(table(["", "step time", "memory"], data.results.map(one => [one.label, one.step_time_s == null ? "" : seconds(one.step_time_s), gib(one.peak_reserved_bytes)])), ...found);
+    pane.replaceChildren(table(["", "step time", "memory"], data.results.map(one => [one.label, one.step_time_s == null ? "" : seconds(one.step_time_s), gib(one.peak_reserved_bytes + one.beyond_allocator_bytes)])), ...found);
   },
 
   async timeline(pane, base) {
@@ -152,7 +152,7 @@ const ink = () => `#${getComputedStyle(document.body).color.match(/\d+/g).slice(
 const ROOFS = ["", "#d55e00", "#8b9097"];  // of levels behind the first
 function roofOf(peak, bandwidth, points) {
   if (!points.length || !peak) return [];
-  const ridge = peak / bandwidth, left = Math.min(points[0].intensity, ridge) / 2, right = Math.max(points[points.length - 1].intensity, ridge) * 2;
+  const ridge = peak / bandwidth, left = Math.min(points[0].intensity / 2, ridge / 20), right = Math.max(points[points.length - 1].intensity, ridge) * 2;
   return [left, ridge, right].map(intensity => ({ intensity, rate: Math.min(peak, intensity * bandwidth) }));
 }
 
