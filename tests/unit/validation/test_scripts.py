@@ -100,6 +100,7 @@ BAD = [
     ("validation/choices", ("{tmp}/no.csv", *OUT), "cannot read {tmp}/no.csv: No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),
+    ("validation/controller_order", ("{tmp}/no",), "cannot read {tmp}/no/verl/trainer/ppo/ray_trainer.py: No such"),
     ("validation/controller_batches", ("{tmp}/no.csv",), "error: unrecognized arguments: {tmp}/no.csv"),
     ("validation/rl_steps", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such"),
     ("validation/weight_syncs", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such"),

@@ -8,7 +8,7 @@ computes an address for each element and tensor, where tensors are expanded or n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from presim.capture.reading.launch_operators import LaunchingOperator, Operand
 from presim.capture.reading.log import Descriptor
@@ -49,6 +49,15 @@ def operands_by_layout(operator: LaunchingOperator) -> dict[str, int]:
     return {"cast_operands": len(tensors)} if _is_cast(operator, inputs, outputs) else {}
 
 
+def casts_elements(read: Set[str], written: Set[str]) -> bool:
+    """Whether a copy between data types casts each element by itself; those to 8 and 16 bits have kernels of their own.
+
+    >>> casts_elements({"bfloat16"}, {"float32"}), casts_elements({"float32"}, {"bfloat16"})
+    (True, False)
+    """
+    return read != written and not any(read <= sources and written <= targets for sources, targets in _OWN_COPIES)
+
+
 def _expands(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> bool:
     """Whether all results have one shape, to which all inputs can be expanded."""
     if len({tensor.shape for tensor in outputs}) != 1:
@@ -81,5 +90,5 @@ def _is_cast(operator: LaunchingOperator, inputs: Sequence[Operand], outputs: Se
     """Whether elements are cast as they are loaded or stored; copies to 8 and 16 bits have kernels of their own."""
     read, written = ({tensor.dtype for tensor in tensors} for tensors in (inputs, outputs))
     if operator.base_name == "copy":
-        return read != written and not any(read <= sources and written <= targets for sources, targets in _OWN_COPIES)
+        return casts_elements(read, written)
     return len((read | written) - {"bool"}) > 1  # masks and comparisons have functions of their types

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from presim.capture.reading.pointwise_kernels import casts_elements
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,
@@ -119,7 +120,8 @@ def _elementwise() -> Iterator[Signature]:
         yield Random(size, size + (1 << power), 1 << power, dtype, operator="aten::native_dropout")
     for (source, target), power in itertools.product(_CASTS, _POWERS):
         sizes = dtype_bytes(source) << power, dtype_bytes(target) << power
-        yield Elementwise(*sizes, 1 << power, target, operator="aten::copy_")
+        operands = 2 if casts_elements({source}, {target}) else 0
+        yield Elementwise(*sizes, 1 << power, target, operator="aten::copy_", cast_operands=operands)
 
 
 def _rows() -> Iterator[Signature]:

@@ -195,7 +195,7 @@ def test_vidurs_tables_have_seconds(tmp_path: Path) -> None:
     load = table(tmp_path, "t.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n1.5,374,44\n4.5,396,109\n")
     assert load.arrival_ns.tolist() == [0, 3 * 10**9]
     assert (load.prompt.tolist(), load.output.tolist()) == ([374, 396], [44, 109])
-    with pytest.raises(InputError, match="arrived_at is None"):
+    with pytest.raises(InputError, match="no column 'arrived_at'"):
         table(tmp_path, "t.csv", ",num_prefill_tokens,num_decode_tokens,pd_ratio\n0,374,44,8.5\n")
 
 
