@@ -219,8 +219,10 @@ def _of_training(projection: Projection) -> Summary:
 def _of_rl(answer: RlAnswer) -> Summary:
     step = answer.figures
     interval = seconds_range(step.step_time_low_s, step.step_time_high_s)
+    longest = max(answer.phases, key=lambda phase: phase.share)
     figures = [
         KeyFigure("rl_step", "step time", step.step_time_s, seconds(step.step_time_s), interval, -1, "s"),
+        KeyFigure("longest", "longest phase", None, longest.phase, f"{percent(longest.share)} of the step"),
         _rate("tokens_per_gpu", "trained tokens/s per GPU", step.tokens_per_s_per_gpu),
         _rate("responses", "responses per second", step.responses_per_s),
         KeyFigure(
@@ -236,7 +238,8 @@ def _of_rl(answer: RlAnswer) -> Summary:
         figures.append(KeyFigure("money", "price of 1,000 steps", money, three_digits(money), "", -1))
     gpus = sum(pool.gpus for pool in answer.pools)
     cluster = f"{gpus:,} x {answer.gpu}, {answer.placement}"
-    return Summary(f"{answer.algorithm} on {answer.model}", answer.gpu, cluster, figures)
+    warning = "".join(answer.misfit)
+    return Summary(f"{answer.algorithm} on {answer.model}", answer.gpu, cluster, figures, warning)
 
 
 def _energy(kilowatt_hours: float) -> str:

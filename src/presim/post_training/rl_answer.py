@@ -16,7 +16,7 @@ from presim.post_training.rl_phases import Span
 from presim.post_training.role_memory import PhaseMemory
 from presim.post_training.service_pools import ServicePool
 from presim.system.files.field_bounds import Count, Integer, PerSecond, Real, Seconds, Share
-from presim.units import seconds
+from presim.units import GIB, seconds
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
@@ -133,6 +133,17 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: list[str] = []  # key=value in a framework's own words, of `--write`
     schema: str = SCHEMA
+
+    @property
+    def misfit(self) -> list[str]:
+        """A sentence on a job that was predicted although it cannot run (``--force``); none where every phase fits."""
+        phases = [
+            f"the {phase.phase} on {phase.pool} by {(phase.total_bytes - phase.capacity_bytes) / GIB:.1f} GiB"
+            for phase in self.memory
+            if not phase.fits
+        ]
+        text = f"Does not fit: {', '.join(phases)}. The job cannot run; below is how long it would take"
+        return [text] if phases else []
 
 
 def answer(built: Built, run: SimulatedRun, price_per_gpu_hour: float | None = None) -> RlAnswer:

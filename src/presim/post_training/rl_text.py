@@ -60,7 +60,7 @@ def headline(answer: RlAnswer) -> list[str]:
     if dropped := answer.tokens.get("dropped", 0):
         generated = answer.tokens["generated"]
         lines.append(f"{dropped:,} of {generated:,} generated tokens are of prompts that the filter drops")
-    return [*lines, *_idle(answer), *_asynchronous(answer), *_costs(figures)]
+    return [*answer.misfit, *lines, *_idle(answer), *_asynchronous(answer), *_costs(figures)]
 
 
 def _idle(answer: RlAnswer) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from presim.post_training.rl_answer import RlAnswer, answer
 from presim.post_training.rl_loop import simulate
 from presim.post_training.rl_page import render
 from presim.post_training.rl_text import headline
+from presim.units import GIB
 from support import rl_jobs
 
 
@@ -34,3 +36,12 @@ def test_the_page_has_each_phase_and_fetches_nothing() -> None:
     assert all(phase.phase in page for phase in shown.phases)
     assert "http" not in page
     assert "Staleness 1.00 steps on average, 1 at most" in " ".join(headline(shown))
+
+
+def test_a_job_that_cannot_run_says_so_before_its_step() -> None:
+    fitting = _answer(is_colocated=True)
+    assert fitting.misfit == []
+    first = fitting.memory[0]
+    too_large = msgspec.structs.replace(first, capacity_bytes=first.total_bytes - 3 * GIB)
+    shown = msgspec.structs.replace(fitting, memory=[too_large, *fitting.memory[1:]])
+    assert headline(shown)[0].startswith(f"Does not fit: the {first.phase} on {first.pool} by 3.0 GiB. ")
