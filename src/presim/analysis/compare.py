@@ -38,7 +38,7 @@ def _compared(label: str, result: Result) -> Compared:
     return Compared(
         label=label,
         script=job.script,
-        cluster=f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}",
+        cluster=job.cluster,
         step_time_s=result.step_time_s,
         step_time_low_s=result.step_time_low_s,
         step_time_high_s=result.step_time_high_s,
@@ -48,7 +48,7 @@ def _compared(label: str, result: Result) -> Compared:
         exposed_communication_s=result.time.exposed_communication_s,
         peak_allocated_bytes=result.memory.peak_allocated_bytes,
         peak_reserved_bytes=result.memory.peak_reserved_bytes,
-        beyond_allocator_bytes=sum(estimate.bytes for estimate in result.memory.beyond_allocator),
+        beyond_allocator_bytes=result.memory.outside_allocator_bytes,
         fits=result.memory.fits,
     )
 

@@ -15,7 +15,7 @@ from presim.report.drawings.cluster_drawing import cluster_facts, cluster_svg
 
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
 _PARTS = ("gpu", "node", "fabric")
-_PART_USED = "A whole node of this GPU's usual type; engines use as many of its GPUs as their parallelism takes."
+_PART_USED = "A whole node of this GPU's usual type, of which the job may use a part."
 
 
 class ClusterPicture(msgspec.Struct, frozen=True):

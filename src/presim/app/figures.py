@@ -46,7 +46,7 @@ def _of_run(result: Result) -> Summary:
         hfu = f"HFU {percent(result.hfu)}" if result.hfu is not None else ""
         figures.append(KeyFigure("mfu", "MFU", result.mfu, percent(result.mfu), hfu, 1))
     if memory.peak_reserved_bytes:
-        used_bytes = memory.peak_reserved_bytes + content.outside_allocator_bytes(result)
+        used_bytes = memory.used_bytes
         verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
         figures.append(_memory(used_bytes, f"of {memory.device_total_bytes / GIB:,.1f}: {verdict}"))
     if result.step_time_s:
@@ -54,7 +54,7 @@ def _of_run(result: Result) -> Summary:
         share = percent(exposed_s / result.step_time_s)
         figures.append(KeyFigure("exposed", "exposed communication", exposed_s, seconds(exposed_s), share, -1, "s"))
     warning = ": ".join(content.failure(result) or ()) or (_shortage(memory) if memory.fits is False else "")
-    return Summary(job.script, job.gpu, f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}", figures, warning)
+    return Summary(job.script, job.gpu, job.cluster, figures, warning)
 
 
 def _shortage(memory: Memory) -> str:

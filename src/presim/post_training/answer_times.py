@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.post_training.response_lengths import LARGEST_RATIO, cut_mean, deviation_of_p99, uncut_mean
+from presim.post_training.log_normal import LARGEST_RATIO, cut_mean, read_figures, spread_of_p99, uncut_mean
 from presim.system.files import names_file, read_text, shortened
 
 Floats = NDArray[np.float64]
 _LONGEST_S = 1e5  # more than a day for an answer
 _WIDEST = 10.0  # largest standard deviation / mean
 _MOST_MEASURED = 1_000_000
-_KEYS = ("mean", "p99", "cv", "max")
+_BOUNDS = {"mean": (0.0, _LONGEST_S), "p99": (0.0, _LONGEST_S), "max": (0.0, _LONGEST_S), "cv": (0.0, _WIDEST)}
 _NOTATION = "2, 2~0.8, lognormal:mean=2,p99=20,max=60 or a file of seconds"
 
 
@@ -86,18 +86,13 @@ def answer_times(word: str, option: str) -> AnswerTimes:
 
 
 def _log_normal(fields: str, word: str, option: str) -> AnswerTimes:
-    figures: dict[str, float] = {}
-    for field in fields.split(","):
-        key, _, value = field.partition("=")
-        try:
-            figures[key] = float(value)
-        except ValueError:
-            figures[key] = math.nan
-        if key not in _KEYS or not 0 <= figures[key] <= (_WIDEST if key == "cv" else _LONGEST_S):
-            raise InputError(
-                f"{option}: {shortened(field)!r} is not one of mean, p99 and max (0 to {_LONGEST_S:,.0f} s) and cv "
-                f"(0 to {_WIDEST:g}); write it like lognormal:mean=2,p99=20,max=60"
-            )
+    def refusal(field: str) -> str:
+        return (
+            f"{option}: {field!r} is not one of mean, p99 and max (0 to {_LONGEST_S:,.0f} s) and cv (0 to {_WIDEST:g}); "
+            "write it like lognormal:mean=2,p99=20,max=60"
+        )
+
+    figures = read_figures(fields, _BOUNDS, refusal)
     mean_s, longest_s = figures.get("mean", 0.0), figures.get("max", math.inf)
     if not mean_s or ("p99" in figures) == ("cv" in figures):
         raise InputError(
@@ -111,7 +106,7 @@ def _log_normal(fields: str, word: str, option: str) -> AnswerTimes:
             f"{option}: no log-normal with a mean of {mean_s:g} s has its 99th percentile at {figures['p99']:g}: that "
             f"lies from {mean_s:g} to {mean_s * LARGEST_RATIO:.3g}; correct p99"
         )
-    spread = figures["cv"] if "cv" in figures else deviation_of_p99(figures["p99"] / mean_s)
+    spread = figures["cv"] if "cv" in figures else spread_of_p99(figures["p99"] / mean_s)
     mean_s = uncut_mean(mean_s, spread, longest_s) if "max" in figures else mean_s
     return AnswerTimes(mean_s, spread, longest_s)
 

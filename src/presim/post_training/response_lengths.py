@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.post_training.log_normal import LARGEST_RATIO, read_figures, spread_of_p99, uncut_mean
 from presim.serving.workloads.generate import Lengths, lengths_of
 from presim.system.files import shortened
 
 Ints = NDArray[np.int64]
-_Z99 = 2.3263  # standard deviations from the median to the 99th percentile of a normal distribution
-LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
-_KEYS = ("mean", "p99", "cv", "max", "group")
 _MOST_TOKENS = 1 << 20
-_NORMAL = statistics.NormalDist()
-_HALVINGS = 60
+_TOKENS = (1.0, float(_MOST_TOKENS))
+_BOUNDS = {"mean": _TOKENS, "p99": _TOKENS, "max": _TOKENS, "cv": (0.0, float(_MOST_TOKENS)), "group": (0.0, 1.0)}
 
 
 def response_lengths(word: str) -> Lengths:
@@ -49,48 +46,14 @@ def response_lengths(word: str) -> Lengths:
     return Lengths(uncut_mean(mean, spread, bound) if "max" in figures else mean, spread, longest=bound)
 
 
-def uncut_mean(mean: float, spread: float, bound: float) -> float:
-    """The mean of the log-normal that has ``mean`` once its lengths are cut at ``bound``.
-
-    Frameworks log the mean of what engines return, in which a cut response counts with the tokens that it has.
-    """
-    deviation = math.sqrt(math.log1p(spread**2))
-    low, high = math.log(mean), math.log(bound) + 6 * deviation
-    if not deviation or cut_mean(high, deviation, bound) <= mean:
-        return mean
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if cut_mean(middle, deviation, bound) < mean else (low, middle)
-    return math.exp(low)
-
-
-def cut_mean(log_mean: float, deviation: float, bound: float) -> float:
-    """The mean of a log-normal of this mean (its logarithm) whose lengths are cut."""
-    distance = (math.log(bound) - log_mean) / deviation
-    inside = math.exp(log_mean) * _NORMAL.cdf(distance - deviation / 2)
-    return inside + bound * (1 - _NORMAL.cdf(distance + deviation / 2))
-
-
 def _figures(fields: str, word: str) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for field in fields.split(","):
-        key, _, value = field.partition("=")
-        try:
-            figures[key] = float(value)
-        except ValueError:
-            figures[key] = math.nan
-        if key not in _KEYS or not _is_possible(key, figures[key]):
-            raise InputError(
-                f"{shortened(field)!r} in {shortened(word)!r} is not one of mean, p99 and max (1 to {_MOST_TOKENS:,} "
-                f"tokens), cv, or group (0 to 1); write it like {_EXAMPLE}"
-            )
-    return figures
+    def refusal(field: str) -> str:
+        return (
+            f"{field!r} in {shortened(word)!r} is not one of mean, p99 and max (1 to {_MOST_TOKENS:,} tokens), cv, or "
+            f"group (0 to 1); write it like {_EXAMPLE}"
+        )
 
-
-def _is_possible(key: str, figure: float) -> bool:
-    if key == "group":
-        return 0 <= figure <= 1
-    return (0 if key == "cv" else 1) <= figure <= _MOST_TOKENS
+    return read_figures(fields, _BOUNDS, refusal)
 
 
 def group_share(word: str) -> float:
@@ -111,23 +74,14 @@ def draw_groups(lengths: Lengths, groups: int, samples: int, share: float, rng: 
 
 
 def _spread(mean: float, percentile_99: float) -> float:
-    """Standard deviation / mean of the log-normal with this mean and 99th percentile.
-
-    ln(p99 / mean) is z s - s^2 / 2, for the standard deviation s of the logarithm; the smaller solution is meant.
-    """
+    """Standard deviation / mean of the log-normal with this mean and 99th percentile."""
     ratio = percentile_99 / mean
     if not 1 <= ratio <= LARGEST_RATIO:
         raise InputError(
             f"no log-normal with a mean of {mean:,.0f} has its 99th percentile at {percentile_99:,.0f}: that lies from "
             f"{mean:,.0f} to {mean * LARGEST_RATIO:,.0f}; correct p99"
         )
-    return deviation_of_p99(ratio)
-
-
-def deviation_of_p99(ratio: float) -> float:
-    """Standard deviation / mean of the log-normal whose 99th percentile is ``ratio`` (1 to LARGEST_RATIO) means."""
-    deviation = _Z99 - math.sqrt(max(_Z99**2 - 2 * math.log(ratio), 0.0))
-    return math.sqrt(math.expm1(deviation**2))
+    return spread_of_p99(ratio)
 
 
 def longest(lengths: Lengths) -> int:

@@ -60,7 +60,7 @@ def trainer_bytes(job: RlJob, graph: OperatorGraph, memory: Memory, gpus: int | 
         trainer = _roles_on_actor_pool(job)
     category_bytes = {part.name: part.bytes for part in memory.by_category}
     parameters, optimizer = category_bytes.get("parameter", 0), category_bytes.get("optimizer_state", 0)
-    outside_allocator = sum(estimate.bytes for estimate in memory.beyond_allocator)
+    outside_allocator = memory.outside_allocator_bytes
     plan = job.trainer.plan
     model_ranks = plan.tensor * plan.pipeline
     shards = (plan.shard or (gpus or job.placement.train_gpus) // model_ranks) * model_ranks

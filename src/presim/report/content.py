@@ -46,12 +46,7 @@ class Cell:
 
 def rank_and_cluster(result: Result) -> str:
     """The rank that the figures describe, and its cluster."""
-    return f"rank {result.job.rank} of {result.job.world_size} · {cluster(result)}"
-
-
-def cluster(result: Result) -> str:
-    """Nodes, GPUs of each and their kind, as in ``2 x 8 H100``."""
-    return f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}"
+    return f"rank {result.job.rank} of {result.job.world_size} · {result.job.cluster}"
 
 
 def failure(result: Result) -> tuple[str, str] | None:
@@ -105,15 +100,10 @@ def _memory(result: Result) -> Cell:
     memory = result.memory
     if not memory.peak_reserved_bytes:
         return Cell("memory", "none", "")
-    used_bytes = memory.peak_reserved_bytes + outside_allocator_bytes(result)
+    used_bytes = memory.used_bytes
     used = f"{used_bytes / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
     words = {True: ("fits", "green"), False: ("does not fit", "red"), None: ("unknown", "")}
     return Cell("device memory", used, *words[memory.fits])
-
-
-def outside_allocator_bytes(result: Result) -> int:
-    """Device memory outside the allocator, bytes."""
-    return sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
 
 def time_caption(result: Result) -> str:
@@ -176,7 +166,7 @@ def memory_parts(result: Result) -> list[Part]:
     named = (
         *((name.replace("_", " "), bytes_by_category.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
         ("reserved, unused", unused, "white", "r"),
-        ("context and libraries", outside_allocator_bytes(result) - other_process_bytes, "red", "n"),
+        ("context and libraries", memory.outside_allocator_bytes - other_process_bytes, "red", "n"),
         ("other processes", other_process_bytes, "bright_red", "z"),
         ("free", max(memory.headroom_bytes, 0), "grey30", "."),
     )

@@ -30,6 +30,11 @@ class EvaluatedJob(msgspec.Struct, frozen=True):
     ]
     parameters_local: Annotated[int | None, doc("Parameters that the captured rank holds.")]
 
+    @property
+    def cluster(self) -> str:
+        """Nodes, GPUs of each and their kind, as in ``2 x 8 NVIDIA H100 80GB HBM3``."""
+        return f"{self.nodes} x {self.gpus_per_node} {self.gpu_name}"
+
 
 class Rank(msgspec.Struct, frozen=True):
     """One captured rank beside the others, in its steady step."""

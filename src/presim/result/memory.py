@@ -91,3 +91,13 @@ class Memory(msgspec.Struct, frozen=True):
         int | None,
         doc("Peak of host memory that the process locks (cudaHostAlloc, cudaHostRegister); null where not captured."),
     ] = None
+
+    @property
+    def outside_allocator_bytes(self) -> int:
+        """Memory of libraries, the driver and other processes."""
+        return sum(estimate.bytes for estimate in self.beyond_allocator)
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of the device in use at the peak: reserved by the allocator, and outside of it."""
+        return self.peak_reserved_bytes + self.outside_allocator_bytes

@@ -85,7 +85,7 @@ def explain(
         schema_version=SCHEMA_VERSION,
         job=os.fspath(job),
         script=result.job.script,
-        cluster=f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}",
+        cluster=result.job.cluster,
         step_time_s=result.step_time_s,
         limits=result.limits,
         critical_path=path,

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 
-from presim.report.content import cluster
 from presim.result import Result
 from presim.studies.gate.budget_files import JobBudget
 from presim.system.files.field_docs import doc
@@ -57,7 +56,7 @@ class Gate(msgspec.Struct, frozen=True):
 def verdict(budget: JobBudget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
     """The verdict on one job. ``result``: None if there is none; ``failure``: why the prediction failed."""
     checks = [] if result is None else _checks(budget, result, baseline)
-    memory = None if result is None else used_bytes(result)
+    memory = None if result is None else result.memory.used_bytes
     step = None if result is None else result.step_time_s
     before = None if baseline is None else baseline.step_time_s
     return Verdict(
@@ -68,20 +67,15 @@ def verdict(budget: JobBudget, result: Result | None, failure: str, baseline: Re
         step_time_s=step,
         step_time_change_s=None if step is None or before is None else step - before,
         memory_bytes=memory,
-        memory_change_bytes=None if memory is None or baseline is None else memory - used_bytes(baseline),
-        cluster="" if result is None else cluster(result),
+        memory_change_bytes=None if memory is None or baseline is None else memory - baseline.memory.used_bytes,
+        cluster="" if result is None else result.job.cluster,
     )
-
-
-def used_bytes(result: Result) -> int:
-    """Bytes of the device in use at the peak: reserved by the allocator, and what libraries and the driver hold."""
-    return result.memory.peak_reserved_bytes + sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
 
 def _checks(budget: JobBudget, result: Result, baseline: Result | None) -> list[LimitCheck]:
     figures = [
         ("step_time_s", budget.step_time_s, result.step_time_s, "step time", seconds, True),
-        ("memory_GiB", budget.memory_GiB, used_bytes(result) / GIB, "memory", _gib, True),
+        ("memory_GiB", budget.memory_GiB, result.memory.used_bytes / GIB, "memory", _gib, True),
         (
             "exposed_communication_s",
             budget.exposed_communication_s,
@@ -116,8 +110,8 @@ def _increases(budget: JobBudget, result: Result, baseline: Result | None) -> li
             "memory_increase",
             budget.memory_increase,
             "memory",
-            used_bytes(result),
-            None if baseline is None else used_bytes(baseline),
+            result.memory.used_bytes,
+            None if baseline is None else baseline.memory.used_bytes,
         ),
     )
     checks = []

@@ -59,7 +59,7 @@ def project(
     return Projection(
         schema_version=SCHEMA_VERSION,
         script=result.job.script,
-        cluster=f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}",
+        cluster=result.job.cluster,
         gpus=result.job.world_size,
         step_time_s=step_s * facts.jitter,
         steps=facts.steps,

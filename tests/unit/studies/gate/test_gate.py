@@ -19,7 +19,7 @@ from presim.report.blocks import HeadingBlock, blocks
 from presim.result import Result
 from presim.studies.gate import budget_files
 from presim.studies.gate import text as report
-from presim.studies.gate.budget_check import SCHEMA_VERSION, Gate, used_bytes, verdict
+from presim.studies.gate.budget_check import SCHEMA_VERSION, Gate, verdict
 from presim.studies.gate.budget_files import JobBudget
 from presim.trace import job_store
 from presim.trace.job import Job
@@ -45,7 +45,7 @@ def test_limits_hold_on_both_sides(result: Result) -> None:
     """A job that just keeps a limit passes, one that just breaks it fails, whichever limit it is."""
     assert result.step_time_s is not None
     assert result.mfu is not None
-    figures = {"step_time_s": result.step_time_s, "memory_GiB": used_bytes(result) / GIB, "mfu": result.mfu}
+    figures = {"step_time_s": result.step_time_s, "memory_GiB": result.memory.used_bytes / GIB, "mfu": result.mfu}
     for limit, value in figures.items():
         better = 0.99 if limit == "mfu" else 1.01
         kept = verdict(JobBudget(name="a", run=("x",), **{limit: value * better}), result, "", None)
