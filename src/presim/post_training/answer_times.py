@@ -88,8 +88,8 @@ def answer_times(word: str, option: str) -> AnswerTimes:
 def _log_normal(fields: str, word: str, option: str) -> AnswerTimes:
     def refusal(field: str) -> str:
         return (
-            f"{option}: {field!r} is not one of mean, p99 and max (0 to {_LONGEST_S:,.0f} s) and cv (0 to {_WIDEST:g}); "
-            "write it like lognormal:mean=2,p99=20,max=60"
+            f"{option}: {field!r} is not one of mean, p99 and max (0 to {_LONGEST_S:,.0f} s) and cv (0 to "
+            f"{_WIDEST:g}); write it like lognormal:mean=2,p99=20,max=60"
         )
 
     figures = read_figures(fields, _BOUNDS, refusal)
