@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
+import re
 import signal
 from pathlib import Path
 
@@ -15,6 +18,7 @@ LONG = (  # each loses or keeps what another does, which is quicker
     *("run, while it simulates", "run --save, while it simulates", "run, while it compares ranks"),
     *("training, none simulated", "explain, before any candidate", "import, while it simulates"),
 )
+_PROGRESS = re.compile(r"presim: .* \(\d+ s\)")  # of what takes more than ten seconds
 LONG_SIGNALS = ("deploy", "validate", "training")  # of which only SIGTERM is sent by default
 
 
@@ -33,8 +37,16 @@ def _cases() -> list[object]:
 @pytest.mark.parametrize(("moment", "number"), _cases())
 def test_a_signal_ends_a_verb_with_what_it_has(moment: Moment, number: signal.Signals, tmp_path: Path) -> None:
     ended = ended_at(moment, tmp_path / "work", number)
-    assert (ended.code, ended.errors.lstrip("\n")) == (128 + number, moment.errors), ended.errors
+    *progress, last = ended.errors.splitlines()
+    assert (ended.code, f"{last}\n") == (128 + number, moment.errors), ended.errors
+    assert all(not line or _PROGRESS.fullmatch(line) for line in progress), ended.errors
     assert moment.printed in " ".join(ended.printed.split())
     assert set(ended.files) == set(moment.outputs)
     assert all(is_marked(name, content) for name, content in ended.files.items() if name not in moment.whole)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(("presim-", "pymp-"))]
+
+
+@pytest.mark.parametrize("moment", CASES, ids=lambda moment: moment.name)
+def test_each_moment_is_a_function_of_presim(moment: Moment) -> None:
+    module, _, path = moment.function.partition(":")
+    assert callable(operator.attrgetter(path)(importlib.import_module(module)))

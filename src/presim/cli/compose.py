@@ -13,12 +13,14 @@ from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 from presim.cli.plan_options import DTYPES, PRECISIONS, switch_options, value_options
 from presim.cli.verb import Verb
+from presim.system.interrupts import noted
 from presim.units import quantities
 
 if TYPE_CHECKING:
     from presim.errors import ExitCode
 
 _DTYPE = "bfloat16"  # of composed graphs
+_NOT_PREDICTED = "nothing is written, because the plan was not simulated to its end"
 
 
 @click.command("compose", cls=Verb)
@@ -190,7 +192,10 @@ def _deliver_comparison(
     from presim.report import agreement as report
     from presim.verbs.compose import compose_like
 
-    evaluation, agreement = compose_like(model, like, plan_fields, options, plan_file=plan_file, dtype=dtype, save=save)
+    with noted(_NOT_PREDICTED):
+        evaluation, agreement = compose_like(
+            model, like, plan_fields, options, plan_file=plan_file, dtype=dtype, save=save
+        )
     if outputs.json_file == "-":
         sys.stdout.buffer.write(report.encode(agreement))
         return exit_code(evaluation.result)
@@ -234,7 +239,7 @@ def _deliver_plan(
     from presim.cli.progress import progress
     from presim.verbs.compose_plan import predict_plan
 
-    with progress(outputs.quiet, lines=True) as say:
+    with progress(outputs.quiet, lines=True) as say, noted(_NOT_PREDICTED):
         evaluation = predict_plan(
             model,
             plan,

@@ -11,6 +11,9 @@ from presim.cli.rl_options import BATCH, ENGINE, OTHERS, PLACEMENT
 from presim.cli.rl_trainer_options import TRAINER
 from presim.cli.serving_options import add_options
 from presim.cli.verb import Verb
+from presim.system.interrupts import noted
+
+_NOT_SIMULATED = "nothing is written, because no step was simulated to its end"
 
 
 @click.command("rl", cls=Verb)
@@ -64,7 +67,10 @@ def command(
     sources = {name: context.get_parameter_source(name) for name in options}
     explicit = {name for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE}
     request, cluster, notes = rl_inputs.request_of(words, recipe, options, explicit)
-    with progress(quiet or json_file == "-") as say:
+    with (
+        progress(quiet or json_file == "-") as say,
+        noted(_NOT_SIMULATED),
+    ):
         answer = predict_rl(
             request,
             cluster,

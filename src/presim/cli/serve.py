@@ -12,6 +12,7 @@ from presim.cli.numbers import number
 from presim.cli.output_files import html_option, json_option, quiet_option
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
 from presim.cli.verb import Verb
+from presim.system.interrupts import noted
 from presim.units import quantities
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def command(model: str, **options: Any) -> int:
         deployment = deployment_of(model, options, engine, fleet, life, say)
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"], load.grammar_ms)
-    prediction = predict(deployment, workload_of(load, deployment), slo, seed=load.seed)
+    with noted("nothing is written, because not all requests were served"):
+        prediction = predict(deployment, workload_of(load, deployment), slo, seed=load.seed)
     if outputs["engine"] != "fast":
         _compare_with(prediction, outputs["engine"])
     if outputs["html"]:

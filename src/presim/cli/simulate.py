@@ -9,6 +9,7 @@ import click
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 from presim.cli.verb import Verb
+from presim.system.interrupts import noted
 from presim.units import quantities
 
 
@@ -82,6 +83,7 @@ def command(directory: str, **options: Any) -> int:
 
     outputs = Outputs.pop_from(options)
     outputs.check(directory)
-    evaluation = evaluate_saved(directory, SimulateOptions(**options))
+    with noted("nothing is written, because the job was not simulated to its end"):
+        evaluation = evaluate_saved(directory, SimulateOptions(**options))
     outputs.deliver(evaluation)
     return exit_code(evaluation.result)

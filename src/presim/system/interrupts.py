@@ -7,6 +7,7 @@ A signal that was ignored when the process started (`nohup`, a shell's backgroun
 from __future__ import annotations
 
 import contextlib
+import os
 import signal  # import nothing slow here: `presim.cli.early_interrupt` imports this before anything else
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -44,6 +45,16 @@ def noted(note: str) -> Iterator[None]:
     except KeyboardInterrupt as error:
         error.add_note(note)
         raise
+
+
+@contextlib.contextmanager
+def simulating(saved: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Have the command line say after an interrupt in the block where the simulated job is, if that has been saved."""
+    if saved is None:
+        yield
+        return
+    with noted(f"the job is in {os.fspath(saved)}: go on with `presim simulate {os.fspath(saved)}`"):
+        yield
 
 
 def note_of(error: BaseException | None) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import EvaluationOptions
+from presim.system.interrupts import simulating
 from presim.verbs.simulate import evaluate_saved
 from presim.verbs.target import as_captured, chosen_cluster, engine_options, what_if_changes
 
@@ -59,13 +60,9 @@ def _compose(
     job = dataclasses.replace(job, notes=[*notes, *job.notes])
     if save is not None:
         job.save(save)
-    evaluation = evaluate(
-        job,
-        target,
-        engine_options(options),
-        prices=options.price_folders,
-        changes=what_if_changes(options),
-    )
+    engine, changes = engine_options(options), what_if_changes(options)
+    with simulating(save):
+        evaluation = evaluate(job, target, engine, prices=options.price_folders, changes=changes)
     return evaluation, job.traces
 
 

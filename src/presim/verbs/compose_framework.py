@@ -14,6 +14,7 @@ from presim.composition.replan.micro_batches import with_micro_batches
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.result import MemoryTimeline
+from presim.system.interrupts import noted, simulating
 from presim.trace.job import Job
 from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
@@ -122,7 +123,8 @@ def _evaluated(
     Raises:
         NotRepeatedError: it does not show what the plan's further ones take.
     """
-    run, captured = job.capture(micro_batches, progress)
+    with noted("captures that are finished stay in the cache, and the same command goes on from them"):
+        run, captured = job.capture(micro_batches, progress)
     manifest = captured.job.manifest
     traces = [_titled(trace, job.model, run) for trace in captured.traces]
     notes = [*notes, *run.notes, *captured.notes, *manifest.notes]
@@ -143,7 +145,8 @@ def _evaluated(
         dataclasses.replace(options, host_time=options.host_time and not getattr(run, "is_whole_graph", False))
     )
     prices, changes = options.price_folders, what_if_changes(options)
-    evaluation = evaluate(planned, job.target, engine, prices=prices, changes=changes, repeats=repeats)
+    with simulating(save):
+        evaluation = evaluate(planned, job.target, engine, prices=prices, changes=changes, repeats=repeats)
     return evaluation if repeats is None else _without_memory_over_time(evaluation)
 
 

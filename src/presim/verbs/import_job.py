@@ -10,7 +10,7 @@ from typing import Literal
 
 from presim.evaluation.evaluate_traces import Evaluation
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
-from presim.system.interrupts import noted
+from presim.system.interrupts import noted, simulating
 from presim.verbs.simulate import evaluate_saved
 
 
@@ -37,5 +37,5 @@ def import_and_evaluate(
     with noted("nothing is written, because the files were not read to their end"):
         job = open_files(files, SourceRequest(**recorded_on, step=step, missing=missing), kind).job()
         job.save(out)
-    with noted(f"the job is in {os.fspath(out)}: go on with `presim simulate {os.fspath(out)}`"):
+    with simulating(out):
         return evaluate_saved(out, options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from presim.errors import InputError
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ReplanOptions
+from presim.system.interrupts import simulating
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
 from presim.verbs.more_ranks import at_size, wider_job, world_size_of
@@ -48,14 +49,9 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         planned = Job(traces, planned.stands_for, planned.coverage, [*sentences, *planned.notes])
     if options.save is not None:
         planned.save(options.save)
-    return evaluate(
-        planned,
-        target,
-        engine_options(options),
-        rank=options.rank,
-        prices=options.price_folders,
-        changes=what_if_changes(options),
-    )
+    engine, prices, changes = engine_options(options), options.price_folders, what_if_changes(options)
+    with simulating(options.save):
+        return evaluate(planned, target, engine, rank=options.rank, prices=prices, changes=changes)
 
 
 def _with_more_layers(job: StoredJob, options: ReplanOptions) -> tuple[StoredJob, list[str]]:

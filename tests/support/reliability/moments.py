@@ -133,6 +133,10 @@ def _two_profiles(folder: Path) -> None:
     (folder / "second.json").write_bytes((folder / "run.json").read_bytes())
 
 
+def _command(name: str) -> str:
+    return next(verb for verb in VERBS if verb.name == name).command
+
+
 def _of_verb(name: str, function: str = "presim.system.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
@@ -140,6 +144,7 @@ def _of_verb(name: str, function: str = "presim.system.files:write_file", count:
 
 
 _SEARCH = "search model.graph --gpu h100-sxm --world-size 8 --seq 256 --tp 1,2,4 --mbs 1,2 --global-batch 16 --jobs 1"
+_COMPOSE = "compose model.graph --gpu h100-sxm --world-size 2 --seq 256"
 _CALIBRATE = "calibrate serving llama3-8b --gpu h100-sxm --from bench.json --out o.json"
 _FITTED, _IMPORTED = "fitted/gemm-half.a100-80gb-sxm.json", "prices/b200.imported.measured.parquet"
 CASES = (
@@ -193,8 +198,13 @@ CASES = (
            printed="partial: the work was interrupted", outputs=("r.json", "r.html")),
     Moment("prefill, no batch", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096 --json r.json",
            "presim.serving.prompts.prefill:of_batch", note="nothing is written, because no batch was planned"),
-    _of_verb("serve", "presim.serving.engines.simulate_fleet:simulate", earlier="w.jsonl"),
+    Moment("serve", _verb("serve"), _command("serve"), "presim.serving.engines.simulate_fleet:simulate",
+           earlier="w.jsonl", note="nothing is written, because not all requests were served"),
+    Moment("rl", _nothing, "rl qwen3-8b --gpu h100-sxm --nodes 1 --prompts 16 --response 512 --json r.json",
+           "presim.post_training.build:build_job", note="nothing is written, because no step was simulated to its end"),
     _of_verb("simulate"),
+    Moment("simulate, before its end", _verb("simulate"), "simulate job --json r.json",
+           "presim.verbs.simulate:evaluate", note="nothing is written, because the job was not simulated to its end"),
     _of_verb("report"),
     _of_verb("network"),
     Moment("calibrate job", _verb("calibrate job"), "calibrate job profiles --trace job --out c.toml",
@@ -220,15 +230,22 @@ CASES = (
     Moment("import, while it simulates", _verb("import"), "import profiles --out job",
            "presim.verbs.import_job:evaluate_saved", earlier="job",
            note="the job is in job: go on with `presim simulate job`"),
-    _of_verb("compose", earlier="job"),
+    Moment("compose", _verb("compose"), _command("compose"), "presim.system.files:write_file", earlier="job",
+           note="nothing is written, because the plan was not simulated to its end"),
+    Moment("compose, before it simulates", _verb("compose"), f"{_COMPOSE} --json r.json",
+           "presim.composition.compose:compose",
+           note="nothing is written, because the plan was not simulated to its end"),
+    Moment("compose --save", _verb("compose"), f"{_COMPOSE} --save new --json r.json",
+           "presim.verbs.compose:evaluate", earlier="new",
+           note="the job is in new: go on with `presim simulate new`"),
     Moment("run", _verb("run"), "run --gpu h100-sxm --json r.json --save job train.py",
            "presim.capture.processes.start:_wait", 2, torch=True,
            note="the capture is lost, because no rank had run to its end; --steps N makes it shorter"),
     Moment("run, while it simulates", _verb("run"), "run --gpu h100-sxm --json r.json train.py",
-           "presim.verbs.run:_evaluated", torch=True,
+           "presim.verbs.run:_evaluate_capture", torch=True,
            note="the capture is lost; --save DIR keeps it for `presim simulate DIR`"),
     Moment("run --save, while it simulates", _verb("run"), "run --gpu h100-sxm --json r.json --save job train.py",
-           "presim.verbs.run:_evaluated", earlier="job", torch=True,
+           "presim.verbs.run:_evaluate_capture", earlier="job", torch=True,
            note="the capture is in job: go on with `presim simulate job`"),
     Moment("run, while it compares ranks", _verb("run"), "run --gpu h100-sxm --world-size 32 --json r.json --html "
            "r.html --save job train.py", "presim.capture.ranks.auto:_all_ranks",
