@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from presim.cli.engine_options import ENGINE
+from presim.cli.fleet_options import ENGINES_TOGETHER
 from presim.cli.numbers import number
+from presim.cli.option_groups import add_options, pop_options
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.report_options import Report, report_options
-from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options, pop_options
 from presim.cli.verb import VerbGroup
 from presim.system.interrupts import noted
 from presim.units import quantities

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim.cli.engine_options import WEIGHTS
 from presim.cli.numbers import number
 from presim.cli.options import PRICES
 from presim.cli.output_files import html_option, json_option, quiet_option
-from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
 from presim.units import quantities
 
@@ -126,8 +126,8 @@ def command(model: str, **options: Any) -> int:
     rate: the largest within the SLO is sought. --write receives all that starts and measures the best. Exit code 4:
     none meets the SLO.
     """
+    from presim.cli.option_groups import pop_options
     from presim.cli.progress import progress
-    from presim.cli.serving_options import pop_options
     from presim.errors import ExitCode
     from presim.serving.deployments import deployment_page, deployment_record, report_lines
     from presim.serving.deployments.question import DemandOptions, RequestOptions, SpaceOptions, question_of

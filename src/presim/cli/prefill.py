@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim.cli.engine_options import WEIGHTS
 from presim.cli.numbers import number
 from presim.cli.output_files import html_option, json_option, quiet_option
-from presim.cli.serving_options import WEIGHTS
 from presim.cli.verb import Verb
 from presim.errors import ExitCode, InputError
 from presim.system.interrupts import caught, noted
@@ -63,7 +63,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
     done soonest; beside it stand zigzag and contiguous chunks of every prompt over all ranks, and whole prompts.
     """
-    from presim.cli.serving_options import pop_options
+    from presim.cli.option_groups import pop_options
     from presim.hardware.cluster_choice import choose_cluster
     from presim.serving.model_lookup import find
     from presim.serving.prompts.split_options import PromptOptions, SplitOptions

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from presim.cli.option_groups import add_options
 from presim.cli.options import cluster_options
 from presim.cli.rl_options import BATCH, ENGINE, OTHERS, PLACEMENT
 from presim.cli.rl_trainer_options import TRAINER
-from presim.cli.serving_options import add_options
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 

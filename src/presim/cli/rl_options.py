@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from presim.cli.engine_options import ENGINE as SERVING_ENGINE
 from presim.cli.numbers import number
+from presim.cli.option_groups import redeclared
 from presim.cli.output_files import html_option, json_option, quiet_option
-from presim.cli.serving_options import ENGINE as SERVING_ENGINE
-from presim.cli.serving_options import redeclared
 from presim.units import quantities
 
 BATCH = (

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from presim.cli import completion, engine_flags, launched_engine
+from presim.cli.engine_options import ENGINE
+from presim.cli.fleet_options import FLEET, LIFE
+from presim.cli.load_options import LOAD
 from presim.cli.numbers import number
+from presim.cli.option_groups import add_options, pop_options
 from presim.cli.output_files import html_option, json_option, quiet_option
-from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options, pop_options
 from presim.cli.verb import Verb
 from presim.system.interrupts import noted
 from presim.units import quantities

@@ -8,7 +8,10 @@ from typing import Any
 import click
 import pytest
 
-from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, FLEET, LIFE, LOAD, pop_options
+from presim.cli.engine_options import ENGINE
+from presim.cli.fleet_options import ENGINES_TOGETHER, FLEET, LIFE
+from presim.cli.load_options import LOAD
+from presim.cli.option_groups import pop_options
 from presim.serving.serving_options import EngineOptions, EnginesOptions, FleetOptions, LifeOptions, LoadOptions
 
 GROUPS = [
