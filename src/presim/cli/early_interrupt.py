@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import signal  # import nothing slow here: until the handler is installed, Ctrl-C prints a traceback
+from types import CodeType, FrameType
 
 from presim.system import interrupts
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+_BETWEEN_LOOKS_S = 0.01  # of a thread at what the main thread runs
 
 
 class EarlyInterrupt:
@@ -29,19 +31,32 @@ def delivered_again() -> None:
     import _thread
     import sys
     import threading
+    import time
 
-    before = sys.unraisablehook
+    before, main_thread = sys.unraisablehook, threading.main_thread().ident
 
     def hook(dropped: sys.UnraisableHookArgs) -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             before(dropped)
             return
         number = interrupts.number_of(dropped.exc_value)
-        timer = threading.Timer(0.01, _thread.interrupt_main, (number,))  # later: raised here, it is dropped again
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=interrupt_behind_hook, args=(number,), daemon=True).start()
+
+    def interrupt_behind_hook(number: int) -> None:
+        """Interrupt the main thread when it has left the hook: raised there, the exception is dropped again."""
+        time.sleep(_BETWEEN_LOOKS_S)
+        while _is_in(hook.__code__, sys._current_frames().get(main_thread)):
+            time.sleep(_BETWEEN_LOOKS_S)
+        _thread.interrupt_main(number)
 
     sys.unraisablehook = hook
+
+
+def _is_in(code: CodeType, frame: FrameType | None) -> bool:
+    """Whether a frame or one of its callers runs this code."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def until_exit() -> None:

@@ -76,6 +76,24 @@ def test_in_a_destructor_it_is_not_dropped() -> None:
     assert (ended.returncode, ended.stderr) == (130, "presim: interrupted\n")
 
 
+SLOW_HOOK = DROPPED.replace(
+    "main.cli.main = verb",
+    """main.cli.main = verb
+import threading
+start = threading.Thread.start
+def slow_start(thread):
+    start(thread)
+    time.sleep(0.2)
+threading.Thread.start = slow_start""",
+)
+
+
+def test_it_is_not_delivered_while_the_last_one_is_dropped() -> None:
+    """As on a busy machine, where the main thread does not run for a while."""
+    ended = subprocess.run([sys.executable, "-c", SLOW_HOOK], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "presim: interrupted\n")
+
+
 def test_afterwards_it_is_what_it_was() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
