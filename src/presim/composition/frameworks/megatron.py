@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from presim.composition.frameworks.framework_arguments import megatron_fields
-from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS, MegatronRecipe, recipe_for
+from presim.composition.frameworks.megatron_recipes import (
+    PLAN_FIELDS,
+    MegatronRecipe,
+    recipe_for,
+    settings_without_recipe,
+)
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -115,8 +120,12 @@ def plan_run(
         )
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, fewest_repeating(plan))
-    recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size, _adapters(overrides))
-    recipe_settings = recipe.settings_beside(plan, named_fields, overrides) if recipe else ()
+    model_config = _decoded(config)
+    recipe = recipe_for(model_config, gpu, precision, plan, world_size, _adapters(overrides))
+    if recipe is not None:
+        recipe_settings = recipe.settings_beside(plan, named_fields, overrides)
+    else:
+        recipe_settings = settings_without_recipe(model_config, precision, overrides)
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),
@@ -153,9 +162,10 @@ def _decoded(config: Path) -> Mapping[str, Any]:
 
 def _recipe_notes(recipe: MegatronRecipe | None, settings: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
     """What the run has of Bridge's own recipe, and what of it is missing."""
-    if recipe is None:
-        return ("Megatron-Bridge has no recipe of its own for this model, GPU and precision.",)
     fields = ", ".join(setting.partition(".")[2] for setting in settings)
+    if recipe is None:
+        shared = f" As in all of its recipes of this precision: {fields}." if fields else ""
+        return (f"Megatron-Bridge has no recipe of its own for this model, GPU and precision.{shared}",)
     notes = [f"Taken from Megatron-Bridge's recipe {recipe.recipe}: {fields}."]
     if recipe.is_whole_graph(overrides):
         notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")

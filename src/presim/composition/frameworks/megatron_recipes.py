@@ -41,14 +41,17 @@ _OVERLAPS = tuple(
 )
 _OF_EXPERTS = (*_EXCHANGE, *_OVERLAPS[:2], "model.moe_router_fusion", "model.moe_permute_fusion")
 _ADAPTERS = tuple(f"peft.{name}" for name in ("target_modules", "dim", "alpha", "dropout"))
+_OF_PRECISION = (
+    *(f"mixed_precision.{name}" for name in ("grad_reduce_in_fp32", "first_last_layers_bf16")),
+    *(f"mixed_precision.num_layers_at_{end}_in_bf16" for end in ("start", "end")),
+)
 _TAKEN = (
     *_ADAPTERS,
     *_OF_EXPERTS,
     *_RECOMPUTATION,
     *_GRAPHS,
     _OVERLAPS[2],
-    *(f"mixed_precision.{name}" for name in ("grad_reduce_in_fp32", "first_last_layers_bf16")),
-    *(f"mixed_precision.num_layers_at_{end}_in_bf16" for end in ("start", "end")),
+    *_OF_PRECISION,
 )
 _GROUPED_MLP = "model.use_transformer_engine_op_fuser"
 _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model them
@@ -163,6 +166,20 @@ def recipe_for(
         and (recipe.precision, recipe.adapters) == (precision, adapters)
     ]
     return min(fitting, key=lambda recipe: _difference(recipe, plan, world_size), default=None)
+
+
+def settings_without_recipe(config: Mapping[str, Any], precision: str, overrides: Sequence[str]) -> tuple[str, ...]:
+    """What every recipe of a precision sets of it alike, for a model that Bridge has recipes of, but not this one.
+
+    As Bridge's own `_perf_precision`, which its recipes call for any model and GPU. Without the user's fields.
+    """
+    if _named(config) is None:
+        return ()
+    recipes = [recipe.settings for recipe in table().recipes if recipe.precision == precision]
+    fields = [name for name in _OF_PRECISION if name not in _fields_of(overrides)]
+    values = {name: {str(settings.get(name)) for settings in recipes} for name in fields}
+    alike = [name for name in fields if len(values[name]) == 1]
+    return tuple(f"{name}={_text(recipes[0][name])}" for name in alike if recipes[0].get(name) is not None)
 
 
 def _difference(recipe: MegatronRecipe, plan: Plan, world_size: int) -> tuple[int, int, str]:

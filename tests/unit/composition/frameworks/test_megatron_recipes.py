@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from presim.composition.frameworks.megatron_recipes import MODELS, MegatronRecipe, recipe_for, table
+from presim.composition.frameworks import megatron
+from presim.composition.frameworks.megatron_recipes import (
+    MODELS,
+    MegatronRecipe,
+    recipe_for,
+    settings_without_recipe,
+    table,
+)
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 
@@ -101,3 +108,20 @@ def test_parameters_are_gathered_beside_the_update_under_virtual_stages_only() -
         virtual = Plan(sequence=4096, pipeline=4, virtual=4)
         assert field in recipe.settings_beside(virtual, (), ())
         assert field not in recipe.settings_beside(Plan(sequence=4096), (), ())
+
+
+def test_a_precision_without_a_recipe_is_set_as_all_recipes_set_it() -> None:
+    config = config_of("llama3-405b")
+    assert chosen("llama3-405b", "h100-sxm", "fp8-delayed", 512) is None
+    gradients, layers = "mixed_precision.grad_reduce_in_fp32=false", "mixed_precision.first_last_layers_bf16=false"
+    assert settings_without_recipe(config, "fp8-delayed", ()) == (gradients, layers)
+    assert settings_without_recipe(config, "bf16", ()) == (gradients,)
+    assert settings_without_recipe(config, "bf16", ("mixed_precision.grad_reduce_in_fp32=true",)) == ()
+    assert settings_without_recipe(config_of("llama3-3b"), "bf16", ()) == ()
+
+
+def test_a_run_without_a_recipe_says_what_it_has_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(megatron.metadata, "version", lambda name: "1")
+    run = megatron.plan_run("llama3-8b", Plan(sequence=4096), ("sequence",), 64, gpu="a100-80gb-sxm")
+    assert "mixed_precision.grad_reduce_in_fp32=false" in run.arguments
+    assert "As in all of its recipes of this precision: grad_reduce_in_fp32=false." in run.notes[-1]
