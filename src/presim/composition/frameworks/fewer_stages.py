@@ -31,7 +31,8 @@ class _FewStages:
     """Stages that show what all do."""
 
     ends: Ends
-    arguments: tuple[str, ...]  # that give the model their layers
+    fields: tuple[str, ...] = ()  # that give the model their layers
+    options: tuple[str, ...] = ()  # that do
 
     @property
     def number(self) -> int:
@@ -61,12 +62,12 @@ def run_of_few_stages(run: FrameworkRun, model: str, plan: Plan, world_size: int
     source, *arguments = (argument for argument in run.arguments if argument not in {*replaced, *uneven})
     added = (
         f"{PLAN_FIELDS['pipeline']}={few.number}",
-        *few.arguments,
+        *few.fields,
         *training_overrides(short_plan, captured, samples, first=first),
     )
     return dataclasses.replace(
         run,
-        arguments=(source, *added, *arguments),
+        arguments=(source, *added, *arguments, *few.options),
         captured_micro_batches=captured,
         captured_stages=few.number,
         captured_ends=few.ends,
@@ -112,7 +113,7 @@ def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, divided: Sequence[ra
     kept_kinds = [kinds[layer] for chunk in in_order for layer in chunk]
     if kept_kinds != list(kinds[: len(kept_kinds)]):  # kinds may follow from the number of a layer
         return None
-    return _FewStages(ends, ("--chunks", chunks_text(in_order)))
+    return _FewStages(ends, options=("--chunks", chunks_text(in_order)))
 
 
 def _has_chunks_alike(contents: Sequence[Sequence[Hashable]], ends: Ends) -> bool:
