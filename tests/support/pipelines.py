@@ -33,10 +33,17 @@ class Pipeline:
     is_sync_rooted: bool = False  # each step ends with a broadcast of the last stage's
     odd_stage: int = -1  # does other work
     is_forward_first: bool = False  # all forward passes precede the backward ones
+    ends: tuple[int, int] = (1, 1)  # the first and the last stages, each with work and activations of its own
 
     def traces(self) -> list[Trace]:
         """A rank of each stage."""
         return [_Writer(self, stage).trace() for stage in range(self.stages)]
+
+    def own_layers(self, stage: int) -> int:
+        """Layers that a stage has more than those between the ends."""
+        head, tail = self.ends
+        from_end = self.stages - stage
+        return 10 * (head - stage) if stage < head else 100 * (tail - from_end + 1) if from_end <= tail else 0
 
     def represented(self) -> dict[int, list[int]]:
         """The ranks that those of the traces represent."""
@@ -89,6 +96,8 @@ class _Writer:
             self.build.work(kernel(9), scope="gather", phase=phase)  # the first pass alone waits for parameters
         if turn.is_forward:
             self._alloc("activations", turn.micro_batch, _ACTIVATION_BYTES)
+        if own_layers := self.pipeline.own_layers(self.stage):
+            self.build.work(kernel(own_layers), scope="own", phase=phase)
         self.build.work(kernel(99 if self.stage == self.pipeline.odd_stage else 5), scope="attention", phase=phase)
         self.build.work(kernel(7), scope="mlp", phase=phase)
         if not turn.is_forward:

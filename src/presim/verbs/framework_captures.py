@@ -84,7 +84,7 @@ def _extended_stages(
     micro_batches: int | None,
     progress: Progress,
 ) -> CapturedPlan:
-    """A capture of four stages, extended to all; where no law holds, all stages are captured."""
+    """A capture of a few stages, extended to all; where no law holds, all stages are captured."""
     from presim.composition.replan.replan_interleaved import with_interleaved_stages
     from presim.composition.replan.replan_stages import with_stages
 
@@ -94,17 +94,19 @@ def _extended_stages(
     try:
         captured = _whole(short, short_target, progress)
         if not captured.is_whole:
-            progress(f"four stages ended with {captured.traces[0].manifest.exit}, so all are captured")
+            progress(
+                f"{short.captured_stages} stages ended with {captured.traces[0].manifest.exit}, so all are captured"
+            )
             return _whole(run, target, progress)
         micro_batches = micro_batches or run.step_micro_batches
         progress(f"composing {plan.pipeline} stages of {micro_batches} micro-batches")
         if plan.virtual > 1:
             traces, stands_for, sentences = with_interleaved_stages(
-                captured.traces, plan.pipeline, plan.virtual, captured.stands_for, micro_batches
+                captured.traces, plan.pipeline, plan.virtual, captured.stands_for, micro_batches, short.captured_ends
             )
         else:
             traces, stands_for, sentences = with_stages(
-                captured.traces, plan.pipeline, captured.stands_for, micro_batches
+                captured.traces, plan.pipeline, captured.stands_for, micro_batches, short.captured_ends
             )
     except InputError as error:
         progress(f"all stages are captured, because {error}")

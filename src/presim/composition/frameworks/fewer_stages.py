@@ -3,87 +3,159 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
 from presim.composition.frameworks.megatron import FrameworkRun, fewest_repeating, training_overrides
 from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS
+from presim.composition.frameworks.programs.stage_layout import chunks_text, divided_layers
+from presim.composition.frameworks.uneven_stages import FIELDS, uneven_fields, uneven_layers
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
+from presim.composition.replan.stage_sources import Ends, captured_stages, source_stages
 
-CAPTURED_STAGES = 4  # as `presim.composition.replan.replan_stages` and `replan_interleaved` need
 _INTERLEAVED_GROUPS = (2, 3)  # of a micro-batch for each stage, in the first and the last step, as the latter needs
 _COUNTED_ENDS = 2  # embedding and output layer, which count as layers where layers alone do not divide
-_DIVISIONS = (
-    "layout",
-    "account_for",
-    "num_layers_in",
-    "mtp",
-    "model.num_layers",
-)  # parts of fields that give stages layers of their own
-_KINDS = ("first_k_dense_replace", "num_nextn_predict_layers", "use_sliding_window")  # of a config with other layers
+_DIVISIONS = ("layout", "mtp", "model.num_layers")  # parts of fields that give stages layers of their own
+_FIRST_DENSE, _PREDICTED = "first_k_dense_replace", "num_nextn_predict_layers"
+_OTHER_KINDS = "use_sliding_window"  # in some layers, by rules of each model
+
+Chunks: TypeAlias = Sequence[Sequence[range]]  # layers by stage and chunk of it
+
+
+@dataclasses.dataclass(frozen=True)
+class _FewStages:
+    """Stages that show what all do."""
+
+    ends: Ends
+    fields: tuple[str, ...] = ()  # that give the model their layers
+    options: tuple[str, ...] = ()  # that do
+
+    @property
+    def number(self) -> int:
+        return captured_stages(self.ends)
 
 
 def run_of_few_stages(run: FrameworkRun, model: str, plan: Plan, world_size: int) -> FrameworkRun | None:
-    """The run with four stages that are like those of its plan; None: all stages have to be captured.
+    """The run with a few stages that are like those of its plan; None: all stages have to be captured.
 
-    All stages have to hold the same number of layers of one kind, where the embedding and the output layer may count as
-    layers. They run 1F1B, or the interleaved schedule if their number is even.
+    Stages between the first and the last ones have to hold as many layers of the same kinds. They run 1F1B or the
+    interleaved schedule.
     """
     config = config_file(model)
-    layers = None if config is None else _layers(read_config(config), plan, world_size, run.arguments)
-    if layers is None:
+    few = None if config is None else _few_stages(read_config(config), plan, world_size, run.arguments)
+    if few is None:
         return None
-    short_plan = msgspec.structs.replace(plan, pipeline=CAPTURED_STAGES)
+    short_plan = msgspec.structs.replace(plan, pipeline=few.number)
     samples = plan.micro_batch * plan.data(world_size)
     is_interleaved = plan.virtual > 1
-    first, captured = (CAPTURED_STAGES * groups if is_interleaved else 0 for groups in _INTERLEAVED_GROUPS)
+    first, captured = (few.number * groups if is_interleaved else 0 for groups in _INTERLEAVED_GROUPS)
     captured = captured or min(run.step_micro_batches, fewest_repeating(short_plan))
     replaced = {
         f"{PLAN_FIELDS['pipeline']}={plan.pipeline}",
         *training_overrides(plan, run.captured_micro_batches, samples),
     }
-    source, *arguments = (argument for argument in run.arguments if argument not in replaced)
+    uneven = [f"{field}={value}" for field, value in uneven_fields(run.arguments).items()]
+    source, *arguments = (argument for argument in run.arguments if argument not in {*replaced, *uneven})
     added = (
-        f"{PLAN_FIELDS['pipeline']}={CAPTURED_STAGES}",
-        f"model.num_layers={layers}",
+        f"{PLAN_FIELDS['pipeline']}={few.number}",
+        *few.fields,
         *training_overrides(short_plan, captured, samples, first=first),
     )
     return dataclasses.replace(
         run,
-        arguments=(source, *added, *arguments),
+        arguments=(source, *added, *arguments, *few.options),
         captured_micro_batches=captured,
-        captured_stages=CAPTURED_STAGES,
+        captured_stages=few.number,
+        captured_ends=few.ends,
     )
 
 
-def _layers(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: Sequence[str]) -> int | None:
-    """Layers of a model with four stages that are like those of a plan; None: no four stages are."""
-    layers = equal_layers(config, arguments)
+def _few_stages(config: Mapping[str, Any], plan: Plan, world_size: int, arguments: Sequence[str]) -> _FewStages | None:
+    """Stages that are like those of a plan; None: no few of them are."""
+    kinds = _layer_kinds(config, arguments)
     micro_batches = plan.micro_batches(world_size)
-    if layers is None or plan.pipeline <= CAPTURED_STAGES or micro_batches < plan.pipeline:
+    if kinds is None or micro_batches < plan.pipeline * (_INTERLEAVED_GROUPS[0] if plan.virtual > 1 else 1):
         return None
-    if plan.virtual > 1 and (plan.pipeline % 2 or micro_batches < _INTERLEAVED_GROUPS[0] * plan.pipeline):
-        return None
-    chunks = plan.pipeline * plan.virtual
+    layers, chunks = len(kinds), plan.pipeline * plan.virtual
+    if uneven := uneven_fields(arguments):
+        divided = uneven_layers(layers, plan, uneven)
+        return None if divided is None or config.get(_PREDICTED) else _stages_of_kinds(kinds, plan, divided)
+    is_equal = len(set(kinds)) == 1 and not config.get(_PREDICTED)
     further_layers = 0 if layers % chunks == 0 else _COUNTED_ENDS
-    if (layers + further_layers) % chunks or (further_layers and layers < 2 * chunks - _COUNTED_ENDS):
+    is_divided = (layers + further_layers) % chunks == 0
+    if is_equal and is_divided and (not further_layers or layers >= 2 * chunks - _COUNTED_ENDS):
+        ends = _ends([0] * plan.pipeline, plan.virtual > 1)
+        if ends is None:
+            return None
+        few_layers = (layers + further_layers) // plan.pipeline * captured_stages(ends) - further_layers
+        return _FewStages(ends, (f"model.num_layers={few_layers}",))
+    if is_divided and further_layers:
+        return None  # the first and the last stage have fewer layers, and these are of several kinds
+    return _stages_of_kinds(kinds, plan, divided_layers(layers, chunks))
+
+
+def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, divided: Sequence[range]) -> _FewStages | None:
+    """Stages whose layers are of several kinds, or not as many in all chunks; None: no few of them show all.
+
+    ``divided``: the layers of each chunk.
+    """
+    chunks = [divided[stage :: plan.pipeline] for stage in range(plan.pipeline)]
+    contents = [[[kinds[layer] for layer in chunk] for chunk in of_stage] for of_stage in chunks]
+    ends = _ends(contents, plan.virtual > 1)
+    if ends is None or not _has_chunks_alike(contents, ends):
         return None
-    return (layers + further_layers) // plan.pipeline * CAPTURED_STAGES - further_layers
+    kept = [chunks[stage] for stage in source_stages(ends, captured_stages(ends), plan.pipeline)]
+    in_order = [of_stage[number] for number in range(plan.virtual) for of_stage in kept]
+    kept_kinds = [kinds[layer] for chunk in in_order for layer in chunk]
+    if kept_kinds != list(kinds[: len(kept_kinds)]):  # kinds may follow from the number of a layer
+        return None
+    return _FewStages(ends, options=("--chunks", chunks_text(in_order)))
+
+
+def _has_chunks_alike(contents: Sequence[Sequence[Hashable]], ends: Ends) -> bool:
+    """Whether all chunks of a stage hold the same, but for the first of the first stages and the last of the last."""
+    head, tail = ends
+    for stage, of_stage in enumerate(contents):
+        begin, end = int(stage < head), len(of_stage) - int(stage >= len(contents) - tail)
+        if any(chunk != of_stage[begin] for chunk in of_stage[begin:end]):
+            return False
+    return True
+
+
+def _ends(stages: Sequence[Hashable], is_interleaved: bool) -> Ends | None:
+    """How many of the first and of the last stages are not like those between; None: too few are like another.
+
+    Interleaved stages of even and of odd number differ, so that the captured number is even where that of all is.
+    """
+    like = [stage == stages[len(stages) // 2] for stage in stages]
+    head, tail = max(like.index(True), 1), max(like[::-1].index(True), 1)
+    if not all(like[head : len(stages) - tail]):
+        return None
+    if is_interleaved and (len(stages) - head - tail) % 2:
+        tail += 1
+    return (head, tail) if captured_stages((head, tail)) < len(stages) else None
+
+
+def _layer_kinds(config: Mapping[str, Any], arguments: Sequence[str]) -> list[Hashable] | None:
+    """What kind each layer is of; None: it is not known, or the user divides layers in another way."""
+    layers = config.get("num_hidden_layers")
+    if not isinstance(layers, int) or config.get(_OTHER_KINDS):
+        return None
+    fields = [argument.partition("=")[0] for argument in arguments]
+    if any(division in field for field in fields for division in _DIVISIONS if field not in FIELDS):
+        return None
+    lists = [list(map(str, value)) for value in config.values() if isinstance(value, list) and len(value) == layers]
+    num_dense = config.get(_FIRST_DENSE) or 0
+    return [(layer < num_dense, *(values[layer] for values in lists)) for layer in range(layers)]
 
 
 def equal_layers(config: Mapping[str, Any], arguments: Sequence[str]) -> int | None:
     """The number of layers, which are of one kind; None: they are not."""
-    layers = config.get("num_hidden_layers")
-    if not isinstance(layers, int):
+    kinds = _layer_kinds(config, arguments)
+    if kinds is None or len(set(kinds)) > 1 or config.get(_PREDICTED) or uneven_fields(arguments):
         return None
-    fields = (argument.partition("=")[0] for argument in arguments)
-    if any(division in field for field in fields for division in _DIVISIONS):
-        return None
-    kinds = [value for value in config.values() if isinstance(value, list) and len(value) == layers]
-    if any(len(set(map(str, kind))) > 1 for kind in kinds) or any(config.get(name) for name in _KINDS):
-        return None
-    return layers
+    return len(kinds)

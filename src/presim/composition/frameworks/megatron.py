@@ -18,6 +18,7 @@ from presim.composition.frameworks.megatron_recipes import (
 )
 from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
+from presim.composition.replan.stage_sources import ONE_AT_EACH_END, Ends
 from presim.errors import InputError
 from presim.system.files import decode_json, digest_of, read_bytes
 
@@ -63,6 +64,7 @@ class FrameworkRun:
     name: str = "Megatron-Bridge"
     subject: str = "Megatron-Bridge's layers"  # is captured, for titles
     captured_stages: int = 0  # of a pipeline with more; 0: all
+    captured_ends: Ends = ONE_AT_EACH_END  # of the captured stages
     captured_layers: int = 0  # of a model with more; 0: all
     model_layers: int = 0  # where fewer are captured
 

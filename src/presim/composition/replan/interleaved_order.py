@@ -1,9 +1,10 @@
 """The order of passes in a stage under interleaved 1F1B, as Megatron-core has it, and what else each pass does.
 
-A stage holds several chunks of layers. Micro-batches go through a chunk in groups of as many as there are stages, then
-through the next chunk. A pass is that of one chunk. Its number counts forward passes in their order, also for backward
-passes: that of the same micro-batch and chunk. Stages between the first and the last differ in the passes that they run
-ahead, and in the passes beside which parameters are gathered and gradients reduced.
+A stage holds several chunks of layers. Those of the first and of the last stages may differ from each other. Micro-
+batches go through a chunk in groups of as many as there are stages, then through the next chunk. A pass is that of one
+chunk. Its number counts forward passes in their order, also for backward passes: that of the same micro-batch and
+chunk. Stages between the first and the last differ in the passes that they run ahead, and in the passes beside which
+parameters are gathered and gradients reduced.
 
 Source of the order: `forward_backward_pipelining_with_interleaving` of Megatron-core 0.16.1. A captured stage has to
 run its passes in that order (`presim.composition.replan.passes`), so another schedule is refused.
@@ -18,6 +19,7 @@ from collections.abc import Hashable, Iterator
 from typing import ClassVar
 
 from presim.composition.replan.pass_order import Pass, PassOrder
+from presim.composition.replan.stage_sources import ONE_AT_EACH_END, Ends
 from presim.errors import InputError
 
 
@@ -35,13 +37,14 @@ class InterleavedOrder(PassOrder):
     chunks: int = 1
     stages: int = 1
     stage: int = 0
+    ends: Ends = ONE_AT_EACH_END  # stages whose first or last chunk has layers of its own
 
     @staticmethod
-    def of(micro_batches: int, chunks: int, stages: int, stage: int) -> InterleavedOrder:
+    def of(micro_batches: int, chunks: int, stages: int, stage: int, ends: Ends = ONE_AT_EACH_END) -> InterleavedOrder:
         """The order of a stage in a step of so many micro-batches, a multiple of the stages."""
         total = micro_batches * chunks
         ahead = 2 * (stages - stage - 1) + (chunks - 1) * stages
-        return InterleavedOrder(min(ahead + 1, total), total, chunks, stages, stage)
+        return InterleavedOrder(min(ahead + 1, total), total, chunks, stages, stage, ends)
 
     def passes(self) -> Iterator[Pass]:
         """All passes, in their order."""
@@ -121,7 +124,7 @@ class InterleavedOrder(PassOrder):
         return number // (self.chunks * self.stages) * self.stages + number % self.stages
 
     def _layer_roles(self) -> Iterator[_Role]:
-        """The first micro-batch casts weights, the last one leaves gradients; two stages embed or have a loss.
+        """The first micro-batch casts weights, the last one leaves gradients; stages at the ends have other layers.
 
         The first one's gradients of FP8 weights replace what was there, those of others are added to it. Layers wait
         for what the pass before them left on their streams.
@@ -134,7 +137,7 @@ class InterleavedOrder(PassOrder):
             phase = self._phase(turn)
             follows = None if before is None else before.is_forward
             is_first = self._index(turn) == 0
-            content = (turn.is_forward, follows, is_first, self._embeds(turn), self._has_loss(turn), *boundaries)
+            content = (turn.is_forward, follows, is_first, *self.own_layers(turn), *boundaries)
             yield _Role(content, (chunk, *map(int, phase), *self._ends(turn)), turn)
 
     def _message_roles(self) -> Iterator[_Role]:
@@ -158,6 +161,12 @@ class InterleavedOrder(PassOrder):
 
     def _has_loss(self, turn: Pass) -> bool:
         return self.stage == self.stages - 1 and self._chunk(turn.micro_batch) == self.chunks - 1
+
+    def own_layers(self, turn: Pass) -> tuple[bool, bool]:
+        """Whether a pass is of layers that only the first or only the last stages have, as an embedding and a loss."""
+        head, tail = self.ends
+        chunk = self._chunk(turn.micro_batch)
+        return self.stage < head and chunk == 0, self.stage >= self.stages - tail and chunk == self.chunks - 1
 
     def _ends(self, turn: Pass) -> tuple[int, int]:
         """Whether a pass is the first or the last of its chunk and group, or next to these."""

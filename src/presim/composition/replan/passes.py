@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,9 +58,17 @@ def _passes_in_order(trace: Trace, calls: Ints, number: int, step: slice, order:
     contents = content_numbers(trace, calls[begin:end])
     phases = trace.columns["phase"][calls[begin:end]]
     is_work = trace.mask(Kind.WORK, Kind.COLLECTIVE)[calls[begin:end]]
-    is_work &= ~_is_message(trace, calls[begin:end])  # these are of passes, too, but before or after the layers
-    forward = _starts(contents, phases == Phase.FORWARD, order.micro_batches, is_work)
-    backward = _starts(contents, np.isin(phases, _OF_BACKWARD), order.micro_batches, is_work)
+    is_message = _is_message(trace, calls[begin:end])
+    is_work &= ~is_message  # these are of passes, too, but before or after the layers
+    is_of_layers = is_work & np.isin(phases, (Phase.FORWARD, *_OF_BACKWARD))
+    streams = trace.columns["stream"][calls[begin:end]]
+    is_exchange = np.isin(streams, np.unique(streams[is_message]))
+    forward, backward = (
+        _behind_messages(
+            _starts(contents, is_in_phase, order.micro_batches, is_work, order.chunks), is_of_layers, is_exchange
+        )
+        for is_in_phase in (phases == Phase.FORWARD, np.isin(phases, _OF_BACKWARD))
+    )
     starts = np.sort(np.concatenate([forward, backward]))
     is_forward = np.isin(starts, forward)
     if is_forward.tolist() != [turn.is_forward for turn in order.passes()]:
@@ -69,9 +77,21 @@ def _passes_in_order(trace: Trace, calls: Ints, number: int, step: slice, order:
             f"{len(forward)} forward and {len(backward)} backward passes begin, and {order.micro_batches} of each are "
             f"expected, {order.leading} of them ahead"
         )
-    is_of_layers = is_work & np.isin(phases, (Phase.FORWARD, *_OF_BACKWARD))
-    layer_ends = _layer_ends(contents, is_of_layers, _is_message(trace, calls[begin:end]), starts)
+    layer_ends = _layer_ends(contents, is_of_layers, is_message, starts)
     return StepPasses(order, begin + starts, end, begin + layer_ends)
+
+
+def _behind_messages(starts: Ints, is_of_layers: NDArray[np.bool_], is_exchange: NDArray[np.bool_]) -> Ints:
+    """Where passes start without the messages posted just before their layers, in whatever phase these are.
+
+    ``is_exchange``: which calls are on streams of messages.
+    """
+    layers = np.flatnonzero(is_of_layers)
+    later_starts = starts.copy()
+    for number, start in enumerate(starts.tolist()):
+        posted = np.flatnonzero(is_exchange[start : layers[np.searchsorted(layers, start)]])
+        later_starts[number] += posted[-1] + 1 if len(posted) else 0
+    return later_starts
 
 
 def _layer_ends(contents: Ints, is_of_layers: NDArray[np.bool_], is_message: NDArray[np.bool_], starts: Ints) -> Ints:
@@ -123,21 +143,41 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
 
 
 def _starts(
-    contents: Ints, is_in_phase: NDArray[np.bool_], micro_batches: int, is_anchor: NDArray[np.bool_] | bool = True
+    contents: Ints,
+    is_in_phase: NDArray[np.bool_],
+    micro_batches: int,
+    is_anchor: NDArray[np.bool_] | bool = True,
+    chunks: int = 1,
 ) -> Ints:
     """First calls of the passes of a phase: where runs of it begin with what each micro-batch does once.
 
-    ``is_anchor``: the calls among which that is looked for.
+    ``is_anchor``: the calls among which that is looked for. ``chunks``: one of so many may do nothing that others do,
+    as one with a loss and no layers; ``micro_batches`` counts each once for each chunk.
     """
+    of_all = next(_repeated_starts(contents, is_in_phase, micro_batches, is_anchor), None)
+    if of_all is not None or chunks == 1:
+        return np.empty(0, np.int64) if of_all is None else of_all
+    of_chunk = micro_batches // chunks
+    of_others = next(_repeated_starts(contents, is_in_phase, micro_batches - of_chunk, is_anchor), None)
+    for starts in () if of_others is None else _repeated_starts(contents, is_in_phase, of_chunk, is_anchor):
+        together: Ints = np.union1d(of_others, starts)
+        if len(together) == micro_batches:
+            return together
+    return np.empty(0, np.int64)
+
+
+def _repeated_starts(
+    contents: Ints, is_in_phase: NDArray[np.bool_], passes: int, is_anchor: NDArray[np.bool_] | bool
+) -> Iterator[Ints]:
+    """Where so many runs of a phase begin that all do something once; what comes first in the step first."""
     counts = np.bincount(contents[is_in_phase], minlength=int(contents.max(initial=0)) + 1)
     run_starts = np.flatnonzero(is_in_phase & ~np.concatenate([[False], is_in_phase[:-1]]))
-    candidates = contents[is_in_phase & is_anchor & (counts[contents] == micro_batches)]
+    candidates = contents[is_in_phase & is_anchor & (counts[contents] == passes)]
     for content in dict.fromkeys(candidates.tolist()):
         anchors = np.flatnonzero(is_in_phase & (contents == content))
         starts: Ints = np.unique(run_starts[np.searchsorted(run_starts, anchors, side="right") - 1])
-        if len(starts) == micro_batches:
-            return starts
-    return np.empty(0, np.int64)
+        if len(starts) == passes:
+            yield starts
 
 
 def _not_in_turn(trace: Trace, step: int, reason: str) -> InputError:

@@ -1,8 +1,8 @@
 """Changes the number of stages of a captured pipeline.
 
 Stages between the first and the last do the same work. They differ in how many forward passes they run ahead, and in
-the ranks they exchange messages with. So four captured stages say what a longer pipeline does: each added one is the
-second, with more passes ahead.
+the ranks they exchange messages with. So few captured stages say what a longer pipeline does: each added one is the
+first of two between, with more passes ahead.
 """
 
 from __future__ import annotations
@@ -14,41 +14,52 @@ from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.pass_order import PassOrder
 from presim.composition.replan.stage_differences import check_equal
 from presim.composition.replan.stage_ranks import Extended, StageMove, each_pipeline, represented_ranks, stage_ranks
+from presim.composition.replan.stage_sources import ONE_AT_EACH_END, Ends, captured_stages
 from presim.errors import InputError
 from presim.trace.schema import Trace
 
 _CYCLES = 2  # micro-batches for each stage, after which the schedule has repeated
-_FEWEST = 4  # stages: the second and the third show what one more pass ahead does
 
 
 def with_stages(
-    traces: Sequence[Trace], stages: int, stands_for: Mapping[int, Sequence[int]], micro_batches: int | None = None
+    traces: Sequence[Trace],
+    stages: int,
+    stands_for: Mapping[int, Sequence[int]],
+    micro_batches: int | None = None,
+    ends: Ends = ONE_AT_EACH_END,
 ) -> tuple[list[Trace], dict[int, list[int]], list[str]]:
     """The traces of a job with more pipeline stages, the ranks that each represents, and sentences for the reader.
 
     Pipelines whose ranks differ are extended each alone. Stages keep their layers, so the model and the world grow with
     their number. Steps have two micro-batches more for each added stage, as the schedule needs to repeat, or
-    ``micro_batches`` if these are fewer. ``stands_for``: the ranks that the captured ones represent.
+    ``micro_batches`` if these are fewer. ``stands_for``: the ranks that the captured ones represent. ``ends``: the
+    first and the last stages with layers of their own.
 
     Raises:
-        InputError: the job has no pipeline of at least four stages under 1F1B, its second stage with fewer passes
-            ahead is not its third one, or a group reaches over stages in a way that shows no law.
+        InputError: the job has no pipeline under 1F1B with two stages between its ends, the first of them with fewer
+            passes ahead is not the second, or a group reaches over stages in a way that shows no law.
     """
     return each_pipeline(
-        lambda of_pipeline, represented: _extended(of_pipeline, stages, represented, micro_batches), traces, stands_for
+        lambda of_pipeline, represented: _extended(of_pipeline, stages, represented, micro_batches, ends),
+        traces,
+        stands_for,
     )
 
 
 def _extended(
-    traces: Sequence[Trace], stages: int, stands_for: Mapping[int, Sequence[int]], micro_batches: int | None
+    traces: Sequence[Trace],
+    stages: int,
+    stands_for: Mapping[int, Sequence[int]],
+    micro_batches: int | None,
+    ends: Ends,
 ) -> Extended:
     """One pipeline with more stages."""
     traces = sorted(traces, key=lambda trace: trace.manifest.rank)
     ranks = stage_ranks(traces)
-    if ranks.stages < _FEWEST:
+    if ranks.stages < captured_stages(ends):
         raise InputError(
             f"the job was captured with {ranks.stages} pipeline stages, and the first, the last and two between them "
-            f"have to be seen; capture it with at least {_FEWEST}"
+            f"have to be seen; capture it with at least {captured_stages(ends)}"
         )
     if stages < ranks.stages:
         raise InputError(
@@ -59,8 +70,9 @@ def _extended(
         return list(traces), {rank: list(represented) for rank, represented in stands_for.items()}, []
     added = stages - ranks.stages
     check_memory(traces, (stages / ranks.stages) ** 2)
-    _check_second_stage(traces, ranks.stages)
-    sources = [0, *[1] * added, *range(1, ranks.stages)]
+    repeated = ends[0]
+    _check_next_stage(traces, StageMove(ranks, repeated, ranks.stages, repeated + 1))
+    sources = [*range(repeated), *[repeated] * added, *range(repeated, ranks.stages)]
     moves = [StageMove(ranks, source, stages, stage) for stage, source in enumerate(sources)]
     captured = [CapturedStage.of(trace) for trace in traces]
     further = _further_micro_batches(captured, stages, added, micro_batches)
@@ -68,8 +80,8 @@ def _extended(
     represented = represented_ranks(ranks, moves, stands_for, [traces[source].manifest.rank for source in sources])
     sentence = (
         f"Extended from {ranks.stages} to {stages} pipeline stages with the layers of those captured: stages between "
-        "the first and the last are the second one with more forward passes ahead. The second captured stage with one "
-        "pass less equals the third."
+        f"the first and the last are stage {repeated} with more forward passes ahead. With one pass less, that equals "
+        f"stage {repeated + 1}."
     )
     return planned, represented, [sentence]
 
@@ -93,10 +105,9 @@ def _leading(move: StageMove) -> int:
     return (move.new_stages - move.new_stage) - (move.ranks.stages - move.stage)
 
 
-def _check_second_stage(traces: Sequence[Trace], stages: int) -> None:
-    """Check that the second stage with one forward pass less ahead is the third one."""
-    move = StageMove(stage_ranks(traces), 1, stages, 2)
-    check_equal(move.moved(_with_passes(CapturedStage.of(traces[1]), -1, 0)), traces[2])
+def _check_next_stage(traces: Sequence[Trace], move: StageMove) -> None:
+    """Check that a stage with one forward pass less ahead is the next one."""
+    check_equal(move.moved(_with_passes(CapturedStage.of(traces[move.stage]), -1, 0)), traces[move.new_stage])
 
 
 def _with_passes(stage: CapturedStage, leading: int, micro_batches: int) -> Trace:

@@ -44,7 +44,7 @@ def check_equal_beside_messages(derived: Trace, captured: Trace) -> None:
     if ours != theirs:
         difference = next(iter(((ours - theirs) | (theirs - ours)).items()))
         raise InputError(
-            f"the third stage's messages to other stages are not those of the second one with a pass less ahead: "
+            f"a stage's messages to other stages are not those of the stage before it with a pass less ahead: "
             f"{difference[0]} differs by {difference[1]}; {_ADVICE}"
         )
 
@@ -55,12 +55,12 @@ def _compare(derived: Trace, captured: Trace, derived_entries: Ints, captured_en
     for (entry, call), (other_entry, other) in zip(ours, theirs):
         if call != other:
             raise InputError(
-                f"the third stage does {_words(captured, other_entry)} where the second one with a pass less ahead "
+                f"a stage does {_words(captured, other_entry)} where the stage before it with a pass less ahead "
                 f"does {_words(derived, entry)}, so it is not known what further stages do; {_ADVICE}"
             )
     if len(ours) != len(theirs):
         raise InputError(
-            f"the third stage makes {len(theirs):,} calls in a step and the second one with a pass less ahead "
+            f"a stage makes {len(theirs):,} calls in a step and the stage before it with a pass less ahead "
             f"{len(ours):,}, so it is not known what further stages do; {_ADVICE}"
         )
 

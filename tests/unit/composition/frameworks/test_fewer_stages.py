@@ -1,4 +1,4 @@
-"""Four stages of Megatron answer for a pipeline of equal stages, and for no other."""
+"""A few stages of Megatron answer for a pipeline whose stages between the ends are alike, and for no other."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def short_run(
-    folder: Path, overrides: tuple[str, ...] = (), config: dict[str, Any] | None = None, **fields: Any
+    folder: Path,
+    overrides: tuple[str, ...] = (),
+    config: dict[str, Any] | None = None,
+    world_size: int = 64,
+    **fields: Any,
 ) -> tuple[FrameworkRun, FrameworkRun | None]:
     path = folder / "config.json"
     path.write_text(json.dumps({**LLAMA, **(config or {})}))
     fields = {"sequence": 4096, "global_batch": 256, **fields}
     plan = Plan(**fields)
-    run = plan_run(str(path), plan, fields.keys(), 64, "bf16", overrides)
-    return run, run_of_few_stages(run, str(path), plan, 64)
+    run = plan_run(str(path), plan, fields.keys(), world_size, "bf16", overrides)
+    return run, run_of_few_stages(run, str(path), plan, world_size)
 
 
 def test_a_short_run_has_four_stages_with_the_layers_of_each(tmp_path: Path) -> None:
@@ -60,19 +64,88 @@ def test_a_short_run_of_chunks_has_three_groups_of_micro_batches(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("config", "fields", "ends", "chunks"),
+    [
+        ({"num_hidden_layers": 36}, {"pipeline": 8}, (1, 1), "0:5,5:10,10:15,35:36"),
+        (  # as DeepSeek-V3
+            {"num_hidden_layers": 61, "first_k_dense_replace": 3, "num_nextn_predict_layers": 1},
+            {"pipeline": 16}, (1, 1), "0:4,4:8,8:12,60:61",
+        ),
+        (
+            {"num_hidden_layers": 61, "first_k_dense_replace": 3, "num_nextn_predict_layers": 1},
+            {"pipeline": 8, "virtual": 2, "tensor": 2}, (1, 1), "0:4,4:8,8:12,28:32,32:36,36:40,40:44,60:61",
+        ),
+        (  # the third dense layer is on the second stage, the last expert layer on the last but one
+            {"num_hidden_layers": 61, "first_k_dense_replace": 3, "num_nextn_predict_layers": 1},
+            {"pipeline": 16, "virtual": 2, "tensor": 2, "global_batch": 512}, (2, 2),
+            "0:2,2:4,4:6,6:8,28:30,30:32,32:34,34:36,36:38,38:40,60:61,61:61",
+        ),
+        ({"layer_types": KINDS}, {"pipeline": 8}, (1, 1), "0:4,4:8,8:12,28:32"),
+        ({"num_nextn_predict_layers": 1}, {"pipeline": 8}, (1, 1), "0:4,4:8,8:12,28:32"),
+    ],
+    ids=["uneven", "1F1B", "interleaved", "two at each end", "kinds in turn", "mtp"],
+)  # fmt: skip
+def test_stages_at_the_ends_have_the_layers_of_their_own(
+    tmp_path: Path, config: dict[str, Any], fields: dict[str, Any], ends: tuple[int, int], chunks: str
+) -> None:
+    _, short = short_run(tmp_path, (), config, **fields)
+    assert short is not None
+    assert short.captured_ends == ends
+    assert short.arguments[short.arguments.index("--chunks") + 1] == chunks
+    assert f"model.pipeline_model_parallel_size={sum(ends) + 2}" in short.arguments
+
+
+@pytest.mark.parametrize(
+    ("overrides", "layers", "chunks"),
+    [
+        (("first=2", "last=6"), 32, "0:2,2:6,6:10,26:32"),
+        (("last=4",), 32, "0:4,4:8,8:12,28:32"),
+        (("embedding=true", "loss=true"), 30, "0:3,3:7,7:11,27:30"),
+        (("loss=true",), 31, "0:4,4:8,8:12,28:31"),
+    ],
+    ids=str,
+)
+def test_stages_are_uneven_as_the_user_s_fields_say(
+    tmp_path: Path, overrides: tuple[str, ...], layers: int, chunks: str
+) -> None:
+    names = {end: f"model.num_layers_in_{end}_pipeline_stage" for end in ("first", "last")}
+    names |= {end: f"model.account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")}
+    fields = tuple(f"{names[end]}={value}" for end, _, value in (override.partition("=") for override in overrides))
+    _, short = short_run(tmp_path, fields, {"num_hidden_layers": layers}, pipeline=8)
+    assert short is not None
+    assert short.arguments[short.arguments.index("--chunks") + 1] == chunks
+    assert not {*fields} & {*short.arguments}
+
+
+def test_an_odd_number_of_interleaved_stages_takes_one_more(tmp_path: Path) -> None:
+    _, short = short_run(
+        tmp_path, (), {"num_hidden_layers": 36}, pipeline=9, virtual=2, global_batch=288, world_size=72
+    )
+    assert short is not None
+    assert (short.captured_stages, short.captured_ends, short.captured_micro_batches) == (5, (1, 2), 15)
+    assert "model.num_layers=20" in short.arguments
+
+
+@pytest.mark.parametrize(
     ("overrides", "config", "fields"),
     [
         ((), {}, {"pipeline": 4}),
         ((), {}, {"pipeline": 8, "virtual": 2, "global_batch": 64}),
         ((), {}, {"pipeline": 8, "global_batch": 16, "tensor": 2}),
-        ((), {"num_hidden_layers": 36}, {"pipeline": 8}),
-        ((), {"layer_types": KINDS}, {"pipeline": 8}),
-        ((), {"num_nextn_predict_layers": 1}, {"pipeline": 8}),
+        ((), {"layer_types": KINDS[:24], "num_hidden_layers": 24}, {"pipeline": 8}),
+        ((), {"first_k_dense_replace": 24}, {"pipeline": 8}),
+        ((), {"num_hidden_layers": 30, "first_k_dense_replace": 1}, {"pipeline": 8}),
+        ((), {"use_sliding_window": True}, {"pipeline": 8}),
         (("model.num_layers_in_last_pipeline_stage=2",), {}, {"pipeline": 8}),
+        (("model.num_layers_in_last_pipeline_stage=few",), {}, {"pipeline": 8}),
         (("model.account_for_loss_in_pipeline_split=true",), {}, {"pipeline": 8}),
+        (("model.pipeline_model_parallel_layout=Et|t|L",), {}, {"pipeline": 8}),
     ],
-    ids=["four", "few interleaved", "few micro-batches", "uneven", "kinds", "mtp", "last stage", "loss"],
-)
+    ids=[
+        "four", "few interleaved", "few micro-batches", "kinds out of step", "many dense", "counted ends", "window",
+        "last stage", "no number", "loss", "layout",
+    ],
+)  # fmt: skip
 def test_other_pipelines_are_captured_in_full(
     tmp_path: Path, overrides: tuple[str, ...], config: dict[str, Any], fields: dict[str, Any]
 ) -> None:

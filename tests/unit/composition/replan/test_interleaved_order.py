@@ -1,4 +1,4 @@
-"""Passes of an interleaved stage are in Megatron's order, and four captured stages have one of each role."""
+"""Passes of an interleaved stage are in Megatron's order, and few captured stages have one of each role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.pass_order import Pass
-from presim.composition.replan.replan_interleaved import CAPTURED_STAGES, captured_micro_batches
+from presim.composition.replan.replan_interleaved import captured_micro_batches
+from presim.composition.replan.stage_sources import Ends, captured_stages, source_stages
 
 
 @given(st.integers(2, 8), st.integers(2, 5), st.integers(2, 4), st.data())
@@ -35,22 +36,30 @@ def test_backward_passes_begin_with_the_last_chunk() -> None:
     assert turns == "F0F1F2B2F3B3F4B0F5B1F6B6F7B7B4B5"
 
 
-@pytest.mark.parametrize("stages", [6, 8, pytest.param(16, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("stages", "ends"),
+    [
+        (6, (1, 1)), (8, (1, 1)), (7, (1, 2)), (8, (2, 2)), (9, (2, 1)),
+        pytest.param(16, (1, 1), marks=pytest.mark.long), pytest.param(16, (2, 2), marks=pytest.mark.long),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("chunks", [2, 5])
-def test_four_stages_have_all_parts_of_passes_of_more(stages: int, chunks: int) -> None:
-    first, last = captured_micro_batches(CAPTURED_STAGES)
-    for stage in range(stages):
-        source = 0 if stage == 0 else CAPTURED_STAGES - 1 if stage == stages - 1 else 1 if stage % 2 else 2
+def test_few_stages_have_all_parts_of_passes_of_more(stages: int, ends: Ends, chunks: int) -> None:
+    captured_number = captured_stages(ends)
+    first, last = captured_micro_batches(captured_number)
+    for stage, source in enumerate(source_stages(ends, stages, captured_number)):
         for captured_micro_batches_of_step, micro_batches in (
             (first, 2 * stages),
             (last, 3 * stages),
             (last, 9 * stages),
         ):
-            captured = InterleavedOrder.of(captured_micro_batches_of_step, chunks, CAPTURED_STAGES, source)
-            order = InterleavedOrder.of(micro_batches, chunks, stages, stage)
+            captured = InterleavedOrder.of(captured_micro_batches_of_step, chunks, captured_number, source, ends)
+            order = InterleavedOrder.of(micro_batches, chunks, stages, stage, ends)
             for sources in order.part_sources(captured):
                 assert set(sources) == set(order.passes())
                 assert all(turn.is_forward == captured_turn.is_forward for turn, captured_turn in sources.items())
+            of_layers, _ = order.part_sources(captured)
+            assert all(order.own_layers(turn) == captured.own_layers(source) for turn, source in of_layers.items())
 
 
 @given(st.integers(2, 4), st.integers(0, 3))

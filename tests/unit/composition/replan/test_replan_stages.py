@@ -39,6 +39,18 @@ def test_an_extended_pipeline_is_the_one_with_so_many_stages(stages: int, added:
         assert_equal(trace, other)
 
 
+@settings(max_examples=10)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
+def test_stages_at_the_ends_keep_their_own_layers(head: int, tail: int, added: int) -> None:
+    """Layers of another kind may reach over several of the first stages, and fewer layers over the last ones."""
+    ends, stages = (head, tail), head + 2 + tail
+    pipeline = Pipeline(stages, 2 * stages + 1, ends=ends)
+    extended, _, sentences = with_stages(pipeline.traces(), stages + added, {}, ends=ends)
+    assert f"With one pass less, that equals stage {head + 1}." in sentences[0]
+    for trace, other in zip(extended, Pipeline(stages + added, 2 * (stages + added) + 1, ends=ends).traces()):
+        assert_equal(trace, other)
+
+
 def test_ranks_of_a_stage_that_differ_are_pipelines_of_their_own() -> None:
     """As those of two contexts: each is extended as it would be alone."""
     first = Pipeline(4, 9).traces()
@@ -103,7 +115,18 @@ REFUSALS = [
         "the job has 4 stages, and the capture has ranks of stages 0, 1, 2; capture",
     ),
     (Pipeline(4, 9).traces(), 12, 11, "12 stages under 1F1B take at least as many micro-batches, and the step would"),
-    (Pipeline(4, 9, odd_stage=2).traces(), 6, None, "the third stage does WORK attention (entry 209) where the second"),
+    (
+        Pipeline(4, 9, odd_stage=2).traces(),
+        6,
+        None,
+        "a stage does WORK attention (entry 209) where the stage before",
+    ),
+    (  # the second stage has layers of its own, and is taken for one of those between
+        Pipeline(5, 11, ends=(2, 1)).traces(),
+        8,
+        None,
+        "a stage does WORK attention (entry 253) where the stage before",
+    ),
     (
         Pipeline(1, 9).traces(),
         6,

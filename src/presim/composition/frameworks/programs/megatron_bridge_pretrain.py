@@ -45,6 +45,7 @@ from megatron.bridge.training.mixed_precision import get_mixed_precision_config 
 from megatron.bridge.training.pretrain import pretrain  # noqa: E402
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
+from stage_layout import read_chunks  # noqa: E402
 from transformers import CONFIG_MAPPING, PretrainedConfig  # noqa: E402
 
 
@@ -87,6 +88,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mixed-precision", default="bf16_mixed", help="name of one of Bridge's settings")
     parser.add_argument("--tp-overlap", action="store_true", help="as with userbuffers; see megatron_overlap")
     parser.add_argument("--grouped-mlp", action="store_true", help="experts in one kernel; see megatron_grouped_mlp")
+    parser.add_argument("--chunks", help="layers that each chunk of the pipeline keeps, as 0:4,4:8; see stage_layout")
     parser.add_argument("--steps", type=int, default=100)
     return parser.parse_args()
 
@@ -154,6 +156,8 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
     )
     process_config_with_overrides(config, cli_overrides=megatron_adapters.with_adapters(config, options.overrides))
     config.dataset.seq_length = config.model.seq_length
+    if options.chunks:
+        megatron_models.keep_chunks(config.model, read_chunks(options.chunks))
     megatron_models.balance_stages(config.model)
     if config.model.vocab_size % config.model.tensor_model_parallel_size:
         config.model.vocab_size = None  # the tokenizer's, padded

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from megatron.bridge import AutoBridge
 from megatron.bridge.models.gpt_provider import GPTModelProvider
+from stage_layout import divided_layers, layout_of
 from transformers import PretrainedConfig
 
 
@@ -38,12 +39,19 @@ def balance_stages(model: GPTModelProvider) -> None:
     if (model.num_layers + 2) % chunks == 0 and not mtp_layers:
         model.account_for_embedding_in_pipeline_split = model.account_for_loss_in_pipeline_split = True
         return
-    per_chunk = -(-model.num_layers // chunks)
-    counts = [min(per_chunk, max(0, model.num_layers - chunk * per_chunk)) for chunk in range(chunks)]
-    layout = [["decoder"] * count for count in counts]
-    layout[0].insert(0, "embedding")
-    layout[-1] += ["mtp"] * mtp_layers + ["loss"]
-    model.pipeline_model_parallel_layout = layout
+    counts = list(map(len, divided_layers(model.num_layers, chunks)))
+    model.pipeline_model_parallel_layout = layout_of(counts, mtp_layers)
+
+
+def keep_chunks(model: GPTModelProvider, chunks: Sequence[range]) -> None:
+    """Leave these layers of the model, as the chunks of its pipeline: what is said for each layer goes with it."""
+    kept = [layer for chunk in chunks for layer in chunk]
+    for name, value in vars(model).items():
+        if isinstance(value, list | tuple) and len(value) == model.num_layers:
+            setattr(model, name, [value[layer] for layer in kept])
+    model.num_layers = len(kept)
+    mtp_layers = getattr(model, "mtp_num_layers", None) or 0
+    model.pipeline_model_parallel_layout = layout_of(list(map(len, chunks)), mtp_layers)
 
 
 def _mixtral(config: PretrainedConfig) -> GPTModelProvider:
