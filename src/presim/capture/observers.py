@@ -20,6 +20,7 @@ from presim.capture.adapters import (
     deepspeed_adam,
     dtensor_flags,
     dtensor_lists,
+    dtensor_outputs,
     flex_attention,
     fsdp_shards,
     large_files,
@@ -126,6 +127,7 @@ class Observers:
         fsdp_shards.install()
         dtensor_flags.install()
         dtensor_lists.install()
+        dtensor_outputs.install()
         large_files.install()
         self.symmetric_memory.install()
         vllm_kernels.install()

@@ -194,8 +194,9 @@ def _without_arrow_thread() -> Iterator[None]:
 def _without_collections() -> Iterator[None]:
     """Keep Python from collecting garbage while modules are imported, which takes a tenth of their time.
 
-    Imports leave little garbage, and all of it is collected before the first fork. The threshold is changed, so that a
-    package that disables collections or sets a threshold has its way.
+    Imports leave little garbage: 15,000 objects for PyTorch and transformers. To find them takes 0.4 s before the first
+    fork, so they stay. The threshold is changed, so that a package that disables collections or sets a threshold has
+    its way.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(0)
@@ -218,7 +219,6 @@ def main() -> NoReturn:
         import_dynamo()
     if not _can_fork():
         os._exit(0)
-    gc.collect()
     gc.freeze()  # keeps garbage collection from writing to these pages, so that they stay shared
     channel.send(_READY)
     serve(channel, installed)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
-from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, RunOptions
 from presim.system.interrupts import caught, noted
 from presim.verbs.target import chosen_cluster, cluster_of_more, engine_options, what_if_changes
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.blocked import BlockedRanks
     from presim.capture.processes.forks import Forks
+    from presim.evaluation.evaluate_traces import Evaluation
+    from presim.evaluation.live.server import LiveServer
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster
     from presim.result import Result
@@ -140,6 +141,7 @@ def _over_draws(
 def _evaluate_capture(job: Job, target: Cluster, options: RunOptions) -> Evaluation:
     """Evaluate a capture; price folders without any measurement are skipped."""
     from presim.cost.estimators import holds_prices
+    from presim.evaluation.evaluate_traces import evaluate
 
     evaluation = evaluate(
         job,
@@ -278,8 +280,6 @@ def _capture(
     from presim.capture.capture_job import CaptureRequest, capture
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.rank_selection import Checks, select
-    from presim.cost.estimators import holds_prices
-    from presim.evaluation.live.server import LiveServer
     from presim.hardware.host import ORDINARY, host_factor
 
     ranks = options.ranks if options.rank is None else str(options.rank)
@@ -300,6 +300,11 @@ def _capture(
     )
 
     def simulator(blocked: BlockedRanks) -> LiveServer:
+        # Here, because ranks import PyTorch meanwhile.
+        from presim.cost.estimators import holds_prices
+        from presim.evaluation import evaluate_traces  # noqa: F401 - for what follows the capture
+        from presim.evaluation.live.server import LiveServer
+
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         engine = engine_options(options)
         measured = engine.host_factor is None  # as for a trace: host time outside of steps is not denoised

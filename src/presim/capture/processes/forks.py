@@ -80,6 +80,7 @@ class Forks:
         self._shared_variables: Mapping[str, str] = {}  # environment of the zygote
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
+        self._awaited: socket.socket | None = None  # the channel until the zygote is ready
         self._zygote: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Forks:
@@ -92,30 +93,46 @@ class Forks:
 
     def close(self) -> None:
         """End the zygote, and the ranks with it."""
-        if self._channel is not None:
-            self._channel.close()
+        for channel in filter(None, (self._channel, self._awaited)):
+            channel.close()
         if self._zygote is not None:
             self._zygote.kill()
             self._zygote.wait()
-        self._channel = self._zygote = None
+        self._channel = self._awaited = self._zygote = None
+
+    def begin(self, starts: Sequence[Start]) -> None:
+        """Let the zygote import for ranks that will start soon; returns at once. `starter` may be called without."""
+        if self._zygote is None and self._has_use(starts):
+            self._begin(starts[0])
 
     def starter(self, starts: Sequence[Start]) -> Callable[[Start], Process]:
         """The function that starts these ranks, which run together."""
-        if self._zygote is not None and self._channel is not None and self._zygote.poll() is not None:
-            self.close()  # it was killed after it had been ready
+        if self._zygote is not None and self._is_useless(starts):
+            self.close()
         if self._zygote is None:
-            if len(starts) < 2 and (self.imports is None or self.imports[0] != RECIPE):
+            if not self._has_use(starts):
                 return execute
             self._begin(starts[0])
-            if self._channel is None and self.imports is not None and self.imports[0] != RECIPE:
-                self.close()  # the script's imports depend on the rank or cannot be shared: import only PyTorch
-                self.imports = None
-                self._begin(starts[0])
-        is_same = all(self._is_same(start) for start in starts)
-        return self._start if self._channel is not None and is_same else execute
+        if not self._is_ready() and self.imports is not None and self.imports[0] != RECIPE:
+            self.close()  # the script's imports depend on the rank or cannot be shared: import only PyTorch
+            self.imports = None
+            self._begin(starts[0])
+        is_same = self._is_ready() and all(self._is_same(start) for start in starts)
+        return self._start if is_same else execute
+
+    def _has_use(self, starts: Sequence[Start]) -> bool:
+        """Whether ranks are forked at all."""
+        return len(starts) > 1 or (self.imports is not None and self.imports[0] == RECIPE)
+
+    def _is_useless(self, starts: Sequence[Start]) -> bool:
+        """Whether the zygote was killed after it had been ready, or began with what the simulator has changed since."""
+        assert self._zygote is not None, "checked by `starter`"
+        if self._channel is not None:
+            return self._zygote.poll() is not None
+        return not self._is_same(starts[0])
 
     def _begin(self, first: Start) -> None:
-        """Start the zygote and wait until it has imported everything."""
+        """Start the zygote, which imports everything."""
         self._shared_variables, self._options = _without_rank_variables(first), first.python
         # All ranks have the same device, though their device files have different paths.
         environment = {**self._shared_variables, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
@@ -133,12 +150,19 @@ class Forks:
                 preexec_fn=child_of(os.getpid()),
             )
         ours.settimeout(_IMPORTS_S)
-        with contextlib.suppress(TimeoutError):
-            if ours.recv(64):
-                ours.settimeout(None)
-                self._channel = ours
-                return
-        ours.close()
+        self._awaited = ours
+
+    def _is_ready(self) -> bool:
+        """Wait until the zygote has imported everything; False if it has given up."""
+        if self._awaited is not None:
+            ours, self._awaited = self._awaited, None
+            with contextlib.suppress(TimeoutError):
+                if ours.recv(64):
+                    ours.settimeout(None)
+                    self._channel = ours
+                    return True
+            ours.close()
+        return self._channel is not None
 
     def _is_same(self, start: Start) -> bool:
         """Whether a rank differs from the zygote only in per-rank settings."""

@@ -48,6 +48,7 @@ def run_wave(
     present_ranks = PresentRanks(wave.ranks, idle)
     with temporary_folder() as directory, RendezvousServer(present_ranks) as store:
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
+        setting.forks.begin(starts)  # before the simulator, whose modules take some time to import
         watch = _Watch(wave, directory, store, idle, progress)
         with contextlib.ExitStack() as files:
             if setting.simulator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import functools
 import os
 import re
 import select
@@ -14,12 +13,15 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
+from presim.capture.script.package_folders import PACKAGE_FOLDERS
+
 _SIGNAL = signal.SIGUSR2
 _FILE = "current-line"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
 PRESIM_DIR = str(Path(__file__).parents[1])
-_STDLIB, _SITE = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
-_TORCH = _SITE + "torch/"
+_STDLIB = sysconfig.get_path("stdlib") + "/"
+_OF_TORCH = (*(folder + "torch/" for folder in PACKAGE_FOLDERS), PRESIM_DIR)
+_NOT_OWN = (_STDLIB, *PACKAGE_FOLDERS, PRESIM_DIR, "<")
 
 
 def enable_stack_dumps(directory: Path) -> None:
@@ -74,12 +76,12 @@ def program_frame(frame: FrameType | None = None) -> FrameType | None:
 
 def is_python(file: str) -> bool:
     """Whether a source file belongs to Python itself, whose functions act on behalf of their caller."""
-    return file.startswith("<frozen") or (file.startswith(_STDLIB) and not file.startswith(_SITE))
+    return file.startswith("<frozen") or (file.startswith(_STDLIB) and not file.startswith(PACKAGE_FOLDERS))
 
 
 def is_torch(file: str) -> bool:
     """Whether a source file is PyTorch's or presim's."""
-    return file.startswith((_TORCH, PRESIM_DIR))
+    return file.startswith(_OF_TORCH)
 
 
 def raising_line(error: BaseException) -> str:
@@ -88,13 +90,6 @@ def raising_line(error: BaseException) -> str:
     return next((f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if is_own(frame.filename)), "")
 
 
-@functools.cache
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: not Python's, a package's or presim's."""
-    return not file.startswith((*_libraries(), PRESIM_DIR, "<"))
-
-
-@functools.cache
-def _libraries() -> tuple[str, ...]:
-    """Folders of Python and of packages; `sysconfig` takes a millisecond for each."""
-    return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return not file.startswith(_NOT_OWN)

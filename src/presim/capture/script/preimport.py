@@ -25,11 +25,12 @@ import importlib.util
 import os
 import runpy
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+
+from presim.capture.script.package_folders import PACKAGE_FOLDERS
 
 _RUN_NAME = "presim_preimport"  # instead of __main__
 _ATTRIBUTES = {"major": 75, "minor": 76, "multi_processor_count": 16}  # cudaDeviceAttr
@@ -108,8 +109,7 @@ def _is_installed(name: str) -> bool:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in sys.modules:
         return True
-    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    return importlib.machinery.PathFinder.find_spec(top, places) is not None
+    return importlib.machinery.PathFinder.find_spec(top, list(PACKAGE_FOLDERS)) is not None
 
 
 @contextlib.contextmanager

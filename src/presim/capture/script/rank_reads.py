@@ -7,20 +7,20 @@ read on behalf of their caller.
 from __future__ import annotations
 
 import ast
+import linecache
 import sys
-import sysconfig
 from collections.abc import Callable
 from types import CodeType, FrameType
 
 from presim.capture.script import rank_sources
 from presim.capture.script.current_line import PRESIM_DIR, is_own, is_python, is_torch
-from presim.capture.script.device_indices import index_lines
+from presim.capture.script.device_indices import index_lines, may_use_index
 from presim.capture.script.expressions import current_expression, source_of
+from presim.capture.script.package_folders import without_package_folder
 from presim.capture.script.real_clock import now_ns
 from presim.capture.script.value_uses import is_confined, tells_only_zero
 from presim.trace.coverage import CONFINED, ZERO_ONLY
 
-_SITE = sysconfig.get_path("purelib") + "/"
 _PRESIM = PRESIM_DIR.removesuffix("capture")
 _MAX_PLACES = 64  # places kept
 # Libraries log host names, copy the environment and start compilers; only the program's own files count for these.
@@ -61,7 +61,8 @@ class RankReads:
         namespaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
         files = {str(names.get("__file__")) for names in namespaces}
         for file in sorted(file for file in {*files, self._script} if file.endswith(".py") and _is_program(file)):
-            source = source_of(file)
+            text = "".join(linecache.getlines(file))
+            source = source_of(file) if may_use_index(text, self._arguments) else None
             for line, read_name in index_lines(source, self._arguments).items() if source else ():
                 self.places[f"{file}:{line} ({read_name})"] = None
         return tuple(self.places)
@@ -89,7 +90,7 @@ def _describe(frame: FrameType, read_name: str) -> str:
     if rank_sources.is_environment_copy(frame):
         read_name = rank_sources.ENVIRONMENT
     if not is_own(file):
-        package = file.removeprefix(_SITE).split("/")[0]
+        package = without_package_folder(file).split("/")[0]
         return "" if read_name in _OF_PROGRAM else f"{package} ({read_name}{_confined_suffix(frame, read_name)})"
     return f"{file}:{frame.f_lineno} ({read_name}{_confined_suffix(frame, read_name)})"
 

@@ -12,17 +12,15 @@ import dataclasses
 import functools
 import itertools
 import sys
-import sysconfig
 import threading
 from types import CodeType, FrameType
 from typing import Any
 
-from presim.capture.script.current_line import PRESIM_DIR, is_torch
+from presim.capture.script.current_line import PRESIM_DIR, is_python, is_torch
 from presim.capture.steps.code_loops import CodeLoop, loops_around
 
 # Its loops over hooks, which tell of a call of a model, are not the script's.
 _MODULES = "/torch/nn/modules/module.py"
-_STANDARD, _PACKAGES = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _script_frames(frame: FrameType | None) -> list[FrameType]:
 @functools.cache
 def _is_ignored(file: str) -> bool:
     """Whether a file is Python's or presim's: their loops (an event loop, a server) say nothing of the script's."""
-    return file.startswith((PRESIM_DIR, "<frozen")) or (file.startswith(_STANDARD) and not file.startswith(_PACKAGES))
+    return file.startswith(PRESIM_DIR) or is_python(file)
 
 
 def _mark_of(frame: FrameType) -> _FrameMark:

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from presim.capture.adapters import dtensor_flags, dtensor_lists
+from presim.capture.adapters import dtensor_flags, dtensor_lists, dtensor_outputs
 
 dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=32)
 mesh = init_device_mesh("cuda", (4, 8), mesh_dim_names=("dp", "tp"))
@@ -51,10 +51,20 @@ def summary(schema):
     outputs = sharding.output_spec if isinstance(sharding.output_spec, tuple | list) else [sharding.output_spec]
     return [str(schema.op), [spec(o) for o in outputs], sharding.needs_redistribute, str(sharding.redistribute_schema)]
 
+made = []
+empty = torch.empty_strided
+torch.empty_strided = lambda *args, **kwargs: (made.append(args), empty(*args, **kwargs))[1]
+def fakes():
+    derive = propagator._propagate_tensor_meta_non_cached
+    return [[made.clear(), str(derive(schema)), len(made)][1:] for schema in schemas]
+
 results["theirs"], theirs = [summary(schema) for schema in schemas], counts[0]
+results["their outputs"] = fakes()
 dtensor_flags.install()
 dtensor_lists.install()
+dtensor_outputs.install()
 results["ours"] = [summary(schema) for schema in schemas]
+results["our outputs"] = fakes()
 results["expansions"] = [theirs, counts[0] - theirs]
 leaves = [leaf for schema in schemas for leaf in torch.utils._pytree.tree_leaves(schema.args_schema)]
 placements = [placement for leaf in leaves for placement in getattr(leaf, "placements", ())]
@@ -70,6 +80,9 @@ def test_plans_are_those_of_pytorch(tmp_path: Any) -> None:
     operators = {plan[0] for plan in results["theirs"]}
     assert {"aten._fused_adamw_.default", "aten._foreach_norm.Scalar"} <= operators
     assert results["ours"] == results["theirs"]
+    ours, theirs = (results[f"{whose} outputs"] for whose in ("our", "their"))
+    assert [text for text, _ in ours] == [text for text, _ in theirs]
+    assert 4 * sum(fakes for _, fakes in ours) < sum(fakes for _, fakes in theirs)
     theirs, ours = results["expansions"]
     assert 3 * ours < theirs
     assert results["strided"] > 0, "tensor parallelism below FSDP2 has strided shards"

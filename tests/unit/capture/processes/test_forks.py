@@ -103,6 +103,31 @@ def test_ranks_share_only_pytorch_if_the_imports_cannot_be_shared(monkeypatch: p
     assert begun == [("script", "train.py"), None]
 
 
+def test_a_zygote_that_began_early_is_waited_for_unless_variables_have_changed(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator of a live clock sets variables after the imports have begun."""
+
+    def begin(there: Forks, first: Start) -> None:
+        zygote.begin(there, first)
+        there._awaited, there._channel = there._channel, None
+        zygote.channel.send(b"ready")
+
+    monkeypatch.setattr(Forks, "_begin", begin)
+    with Forks() as there:
+        there.begin([start(0)])
+        assert not zygote.begun
+        there.begin([start(0), start(1)])
+        there.begin([start(0), start(1)])
+        assert there.starter([start(0), start(1)]) is not execute
+        assert len(zygote.begun) == 1
+    with Forks() as there:
+        there.begin([start(0), start(1)])
+        live = [start(rank, PRESIM_LIVE="1.0") for rank in (0, 1)]
+        assert there.starter(live) is not execute
+        assert zygote.begun[1:] == [start(0), live[0]]
+
+
 def test_a_zygote_that_has_ended_is_restarted(zygote: Zygote) -> None:
     with Forks() as there:
         there.starter([start(0), start(1)])

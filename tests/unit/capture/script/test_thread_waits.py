@@ -16,6 +16,7 @@ import pytest
 
 from presim.capture.script import current_line, thread_waits
 from presim.capture.script.clock_reads import LIVE
+from presim.capture.script.package_folders import PACKAGE_FOLDERS
 from presim.capture.script.thread_waits import WATCHED, ThreadWaits
 
 MS = 1_000_000
@@ -90,7 +91,7 @@ def test_the_call_and_line_of_each_wait_are_named(waits: ThreadWaits, tmp_path: 
 
 
 def test_waits_of_pytorch_presim_and_other_threads_do_not_count(waits: ThreadWaits) -> None:
-    for folder in (current_line._TORCH, f"{current_line.PRESIM_DIR}/"):
+    for folder in (f"{PACKAGE_FOLDERS[0]}torch/", f"{current_line.PRESIM_DIR}/"):
         exec(compile("import threading; threading.Event().wait(0)", f"{folder}dataloader.py", "exec"))
     with ThreadPoolExecutor(1) as pool:
         pool.submit(threading.Event().wait, 0)

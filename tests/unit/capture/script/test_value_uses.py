@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from presim.capture.script.device_indices import index_lines
+from presim.capture.script.device_indices import index_lines, may_use_index
 from presim.capture.script.expressions import source_of
 from presim.capture.script.value_uses import is_confined, tells_only_zero
 
@@ -200,7 +200,8 @@ def test_lines_that_use_the_index_of_a_device(tmp_path: Path) -> None:
     )
     source = source_of(str(path))
     assert source is not None
-    assert index_lines(source, ["local_rank"]) == {
+    found = index_lines(source, ["local_rank"])
+    assert found == {
         3: "device index",
         4: "device index",
         7: "device index",
@@ -211,3 +212,8 @@ def test_lines_that_use_the_index_of_a_device(tmp_path: Path) -> None:
         14: "C environment",
         15: "C environment",
     }
+    lines = path.read_text().splitlines()
+    assert all(may_use_index(lines[number - 1], ["local_rank"]) for number in found)
+    assert not any(
+        map(may_use_index, ['names.index("cuda")', "devices = names.index (1)", "rank = options.local_rank"])
+    )
