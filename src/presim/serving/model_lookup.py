@@ -26,6 +26,7 @@ from presim.system.files import (
     names_folder,
     read_bytes,
     read_text,
+    read_unpacked,
     shortened,
 )
 
@@ -115,9 +116,13 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = decode_settings_json(read_bytes(path, "give a model's config.json"))
+        config = decode_settings_json(read_unpacked(path, "give a model's config.json"))
     except FormatError as error:
         raise InputError(f"{path} is not valid JSON ({error}); give a model's config.json") from error
+    not_numbers = [name for name, value in config.items() if value != value] if isinstance(config, dict) else []
+    if not_numbers:
+        remedy = "give the config.json published with the weights"
+        raise InputError(f"{path}: {not_numbers[0]} is NaN, which is no number; {remedy}")
     quantization_file = path.parent / _BESIDE
     if isinstance(config, dict) and "quantization_config" not in config and quantization_file.is_file():
         try:

@@ -45,6 +45,7 @@ from presim.system.files.read import (
     read_bytes,
     read_profile,
     read_text,
+    read_unpacked,
     version,
 )
 from presim.system.files.toml import decode_toml
@@ -89,6 +90,7 @@ __all__ = [
     "read_parquet",
     "read_profile",
     "read_text",
+    "read_unpacked",
     "shortened",
     "to_type",
     "version",
