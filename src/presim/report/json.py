@@ -14,7 +14,16 @@ from presim.errors import InputError
 from presim.result import SCHEMA_VERSION, Result, deployments, serving
 from presim.result.deployments import DeployResult
 from presim.result.serving import ServingResult
-from presim.system.files import MOST_FLOPS, FormatError, decode_json, names_folder, read_bytes, to_type, write_file
+from presim.system.files import (
+    MOST_FLOPS,
+    FormatError,
+    decode_json,
+    names_folder,
+    read_unpacked,
+    shortened,
+    to_type,
+    write_file,
+)
 from presim.system.files.field_bounds import Integer
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
@@ -30,8 +39,9 @@ _MOST = 1e25  # FLOPs of a step on all GPUs of the world
 
 
 class _Header(msgspec.Struct):
-    schema_version: Integer
+    schema_version: Integer | None = None
     kind: str = "run"
+    schema: str = ""  # of results of other verbs: ``presim-serving/1``
 
 
 def encode(result: Result) -> bytes:
@@ -50,9 +60,12 @@ def decode(data: bytes, name: str = "the result") -> Result:
     """
     try:
         header = decode_json(data, _Header, most_integer=MOST_FLOPS)
-        if header.kind != "run":
+        kind = header.schema.removeprefix("presim-").partition("/")[0] or header.kind
+        if kind != "run":
             what_to_do = "show it with `presim report`, or name a result of `presim run --json`"
-            raise InputError(f"{name} is a result of the kind {header.kind!r}, not of a run; {what_to_do}")
+            raise InputError(f"{name} is a result of the kind {shortened(kind)!r}, not of a run; {what_to_do}")
+        if header.schema_version is None:
+            raise FormatError("it has no `schema_version`")
         if header.schema_version > SCHEMA_VERSION:
             versions = f"schema {header.schema_version}, this one reads {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
@@ -115,7 +128,7 @@ def read(path: Path) -> Result:
     """
     saved_trace = f"`presim simulate {path}` reports on a saved trace"
     advice = saved_trace if names_folder(path) else "name a file that --json wrote"
-    return decode(read_bytes(path, advice), str(path))
+    return decode(read_unpacked(path, advice), str(path))
 
 
 def write(result: Result, path: str | os.PathLike[str]) -> None:

@@ -20,12 +20,13 @@ from presim.composition.models.description import Model as Model
 from presim.errors import InputError
 from presim.system.files import (
     FormatError,
-    decode_foreign_json,
+    decode_settings_json,
     decode_toml,
     names_file,
     names_folder,
     read_bytes,
     read_text,
+    read_unpacked,
     shortened,
 )
 
@@ -115,13 +116,19 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = decode_foreign_json(read_bytes(path, "give a model's config.json"))
+        config = decode_settings_json(read_unpacked(path, "give a model's config.json"))
     except FormatError as error:
         raise InputError(f"{path} is not valid JSON ({error}); give a model's config.json") from error
+    not_numbers = [name for name, value in config.items() if value != value] if isinstance(config, dict) else []
+    if not_numbers:
+        remedy = "give the config.json published with the weights"
+        raise InputError(f"{path}: {not_numbers[0]} is NaN, which is no number; {remedy}")
     quantization_file = path.parent / _BESIDE
     if isinstance(config, dict) and "quantization_config" not in config and quantization_file.is_file():
         try:
-            quantization = decode_foreign_json(read_bytes(quantization_file, f"give a valid {_BESIDE}"))["quantization"]
+            quantization = decode_settings_json(read_bytes(quantization_file, f"give a valid {_BESIDE}"))[
+                "quantization"
+            ]
         except (FormatError, KeyError, TypeError) as error:
             raise InputError(f"{quantization_file} is not ModelOpt's ({error}); give the published one") from error
         config["quantization_config"] = {"quant_method": "modelopt", **quantization}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from presim.analysis.summarise import summarise
 from presim.errors import InputError
 from presim.report import json
 from presim.result import Result
+from presim.studies.saved_results.decode import decode as load
 from support import fakes, workloads
 
 RANK = {
@@ -79,6 +82,18 @@ def test_a_result_of_another_verb_is_named(result: Result) -> None:
     )
     with pytest.raises(InputError, match=sentence):
         json.decode(b'{"schema_version": 1, "kind": "training"}', "r.json")
+
+
+def test_a_result_that_names_its_kind_by_a_schema_is_named() -> None:
+    with pytest.raises(InputError, match=r"^s\.json is a result of the kind 'serving', not of a run; show it with"):
+        json.decode(b'{"schema": "presim-serving/1"}', "s.json")
+
+
+def test_a_packed_result_is_read(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "r.json.gz"
+    path.write_bytes(gzip.compress(json.encode(result)))
+    assert json.read(path) == result
+    assert load(path) == msgspec.json.decode(json.encode(result))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 2}', b"\xff"])

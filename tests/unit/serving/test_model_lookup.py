@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from presim.serving.model_lookup import find, names
+from presim.errors import InputError
+from presim.serving.model_lookup import config_of, find, names
 
 # Parameters of the models' cards, in units of 10^9; cards of GLM-4.5 count a layer that predicts further tokens.
 PUBLISHED = {
@@ -28,3 +31,13 @@ def test_names_of_repositories_and_of_versions_mean_the_same() -> None:
     assert set(PUBLISHED) <= set(names())
     assert find("meta-llama/Llama-3.2-1B").layers == find("llama-3.2-1b").layers == 16
     assert find("deepseek-ai/DeepSeek-V3.2-Exp").indexer is not None
+
+
+def test_a_config_with_a_number_that_is_none_is_refused_and_one_without_an_upper_bound_is_read(tmp_path: Path) -> None:
+    """Mamba's published configs have infinite limits of time steps."""
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama", "hidden_size": NaN}')
+    with pytest.raises(InputError, match=r"config\.json: hidden_size is NaN, which is no number; give the config"):
+        config_of(str(path))
+    path.write_text('{"model_type": "mamba2", "time_step_limit": [0.0, Infinity]}')
+    assert config_of(str(path))[0]["model_type"] == "mamba2"

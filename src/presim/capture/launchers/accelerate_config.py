@@ -9,7 +9,7 @@ from typing import Any
 
 from presim.capture.launchers.launcher_options import check_slip
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_foreign_json, decode_yaml, read_text
+from presim.system.files import FormatError, decode_settings_json, decode_yaml, read_text
 
 # Sections whose keys may omit the section's prefix.
 _PREFIXES = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
@@ -73,7 +73,7 @@ def _default() -> Path | None:
 def _load(file: Path) -> dict[str, Any]:
     text = read_text(file, "give accelerate launch a config file of UTF-8 text")
     try:
-        config = decode_foreign_json(text) if file.suffix == ".json" else decode_yaml(text)
+        config = decode_settings_json(text) if file.suffix == ".json" else decode_yaml(text)
     except FormatError as error:
         raise InputError(f"{file} is not valid YAML or JSON: {error}") from error
     if not isinstance(config, dict) or "distributed_type" not in config:

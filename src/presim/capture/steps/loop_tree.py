@@ -47,6 +47,7 @@ class Loop:
         self.iterations: list[Iteration] = []
         self.executions = 0  # how often the loop has been entered
         self.updates = 0  # of parameters, in all iterations
+        self.direct_updates = 0  # in the loop, not in one within it
         self.changes = 0  # iterations before which parameters had changed
         self.is_training = False  # an iteration has a backward pass or an update
         self.calls = 0  # of models, in all iterations
@@ -128,17 +129,31 @@ class LoopTree:
         self.root.iterations.append(Iteration(0))
         self.update_ends: list[int] = []  # behind the STEP record of each update
         self._open = [self.root]  # the loops around the last mark
+        self._gradients: list[Loop] = []  # the loops around the last backward pass that no update has followed
         for mark in marks:
             self.add(mark)
 
     def add(self, mark: Mark) -> Loop | None:
         """Add the next mark; returns the outermost loop that it shows in another iteration, if any."""
         advanced = self._move(mark)
-        for loop in self._open:
+        for loop in (*self._open, *self._loops_of_gradients(mark)):
             _count(loop, loop.iterations[-1], mark)
         if mark.event is Event.UPDATE and not mark.second:
             self.update_ends.append(mark.records + 1)
         return advanced
+
+    def _loops_of_gradients(self, mark: Mark) -> list[Loop]:
+        """The loops that an update comes too late for: those left with gradients that they usually update with.
+
+        Accumulation by remainder leaves some at the end of an epoch, and scripts update once more behind it.
+        """
+        if mark.event is Event.BACKWARD:
+            self._gradients = self._open.copy()
+        if mark.event is not Event.UPDATE or mark.second:
+            return []
+        self._open[-1].direct_updates += 1
+        loops, self._gradients = self._gradients, []
+        return [loop for loop in loops if loop not in self._open] if loops and loops[-1].direct_updates else []
 
     def _move(self, mark: Mark) -> Loop | None:
         nest, changed = mark.position.nest, mark.position.changed
@@ -225,15 +240,26 @@ def _inner_step_loop(loop: Loop, is_over: bool) -> Loop | None:
     candidates = [inner for inner in _training_loops(loop) if len(inner.iterations) > 1 or loop.outer is None]
     if not candidates:
         return None
-    inner = max(candidates, key=lambda candidate: (len(candidate.groups()) > 1, candidate.iterations[-1].first_record))
+    inner = max(candidates, key=lambda candidate: (_has_repeated(candidate), candidate.iterations[-1].first_record))
     if loop.outer is None:
         return inner
     if is_over and len(loop.groups()) < 2 <= len(inner.groups()):
         return inner
-    ends_in_updates = len(inner.groups()) >= 2 * inner.executions
-    if not ends_in_updates or inner.updates < loop.updates or (inner.updates == 0 and loop.updates > 0):
+    if not _ends_in_updates(inner) or inner.updates < loop.updates or (inner.updates == 0 and loop.updates > 0):
         return None
     return None if _calls_before(loop, inner) else inner
+
+
+def _has_repeated(loop: Loop) -> bool:
+    """Whether a loop or one within it has had several steps. An epoch that only runs batches is not seen to repeat."""
+    return len(loop.groups()) > 1 or any(_has_repeated(inner) for inner in _training_loops(loop))
+
+
+def _ends_in_updates(loop: Loop) -> bool:
+    """Whether each execution of a loop, or of one that it runs without other work, has several steps."""
+    if len(loop.groups()) >= 2 * loop.executions:
+        return True
+    return any(inner.updates == loop.updates and _ends_in_updates(inner) for inner in _training_loops(loop))
 
 
 def _training_loops(loop: Loop) -> Iterator[Loop]:

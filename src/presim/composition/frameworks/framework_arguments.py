@@ -17,6 +17,7 @@ from presim.system.files import (
     FormatError,
     decode_foreign_json,
     decode_json,
+    decode_settings_json,
     decode_yaml,
     names_file,
     read_bytes,
@@ -168,7 +169,7 @@ def deepspeed_files(files: Files, arguments: Sequence[str]) -> Files:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        settings = decode_foreign_json(read_bytes(path, "name another configuration of DeepSpeed's"))
+        settings = decode_settings_json(read_bytes(path, "name another configuration of DeepSpeed's"))
     except FormatError as error:
         raise InputError(f"{path} is no configuration of DeepSpeed's: {error}; name another file") from error
     if not isinstance(settings, dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_foreign_json, decode_toml, decode_yaml, read_bytes, read_text
+from presim.system.files import FormatError, decode_settings_json, decode_toml, decode_yaml, read_bytes, read_text
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "", "none", "null")
 _MOST_NAMED = 20
@@ -139,7 +139,7 @@ def read_settings(path: Path, kind: str) -> dict[str, Any]:
         if path.suffix == ".toml":
             return decode_toml(read_text(path, f"name another {kind}"))
         if path.suffix == ".json":
-            values = decode_foreign_json(read_bytes(path, f"name another {kind}"))
+            values = decode_settings_json(read_bytes(path, f"name another {kind}"))
         else:
             values = decode_yaml(read_text(path, f"name another {kind}"))
     except FormatError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
-from presim.system.files import FormatError, decode_foreign_json, read_bytes
+from presim.system.files import FormatError, decode_settings_json, read_bytes
 
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")  # RMSNorm, rotary positions, gated FFN
 _MOST = 1 << 31
@@ -61,7 +61,7 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: it cannot be read.
     """
     try:
-        config = decode_foreign_json(read_bytes(path, "name another model"))
+        config = decode_settings_json(read_bytes(path, "name another model"))
     except FormatError as error:
         raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
     if not isinstance(config, dict):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.system.files import MOST_FLOPS, FormatError, decode_csv, decode_json, read_bytes
+from presim.system.files import MOST_FLOPS, FormatError, decode_csv, decode_json, read_unpacked
 
 _REMEDY = "name a file that --json wrote, or a saved job"
 _DEPTH, _SEQUENCE = 3, 4096  # as the defaults of `presim graph show`
@@ -20,7 +20,7 @@ def decode(path: Path) -> Any:
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
-    data = read_bytes(path, _REMEDY)
+    data = read_unpacked(path, _REMEDY)
     if data.lstrip()[:9].lower() in (b"<!doctype", b"<html"):
         raise InputError(f"{path} is an HTML page; open it in a browser, or name the file that --json wrote")
     if rows := _rows(data):

@@ -29,7 +29,13 @@ from presim.system.files.file_limits import (
     FormatError,
     shortened,
 )
-from presim.system.files.json import decode_foreign_json, decode_json, decode_json_lines, decode_messagepack
+from presim.system.files.json import (
+    decode_foreign_json,
+    decode_json,
+    decode_json_lines,
+    decode_messagepack,
+    decode_settings_json,
+)
 from presim.system.files.parquet import column_of, encode_parquet, numbers_of, read_parquet
 from presim.system.files.read import (
     digest_of,
@@ -39,6 +45,7 @@ from presim.system.files.read import (
     read_bytes,
     read_profile,
     read_text,
+    read_unpacked,
     version,
 )
 from presim.system.files.toml import decode_toml
@@ -65,6 +72,7 @@ __all__ = [
     "decode_json",
     "decode_json_lines",
     "decode_messagepack",
+    "decode_settings_json",
     "decode_toml",
     "decode_xml",
     "decode_yaml",
@@ -82,6 +90,7 @@ __all__ = [
     "read_parquet",
     "read_profile",
     "read_text",
+    "read_unpacked",
     "shortened",
     "to_type",
     "version",

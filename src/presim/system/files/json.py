@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from presim.system.files.convert import CONVERTING
-from presim.system.files.file_limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError
+from presim.system.files.file_limits import MOST_DEPTH, MOST_INTEGER, MOST_UNSIGNED, FormatError, shortened
 from presim.system.files.structure import check_structure
 from presim.system.files.text_encoding import utf8_of
 
@@ -56,6 +57,24 @@ def decode_foreign_json(data: bytes | str) -> Any:
         return json.loads(encoded.decode() if isinstance(data, bytes) else data)
     except (ValueError, RecursionError) as error:
         raise FormatError(first_line(error)) from error
+
+
+def decode_settings_json(data: bytes | str) -> Any:
+    """The value of a JSON text that somebody wrote, as `decode_foreign_json` reads it.
+
+    Raises:
+        FormatError: as `decode_foreign_json`, or an object has a key twice: readers take the last one without a word.
+    """
+    value = decode_foreign_json(data)
+    json.loads(_encoded(data), object_pairs_hook=_check_keys)
+    return value
+
+
+def _check_keys(pairs: Sequence[tuple[str, Any]]) -> None:
+    """Check the keys of one object."""
+    counts = Counter(key for key, _ in pairs)
+    if repeated := [key for key, count in counts.items() if count > 1]:
+        raise FormatError(f"an object has the key {shortened(repeated[0])!r} {counts[repeated[0]]} times")
 
 
 def _encoded(data: bytes | str) -> bytes:

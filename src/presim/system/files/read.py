@@ -77,6 +77,15 @@ def read_text(
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_unpacked(path: str | os.PathLike[str], advice: str, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
+    """The content of a file, unpacked where gzip packed it, for documents that are decoded as bytes.
+
+    Raises:
+        InputError: it cannot be read, is cut short, or has more than ``most_bytes``.
+    """
+    return _unpacked(path, read_bytes(path, advice, most_bytes), most_bytes)
+
+
 def read_profile(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of a profile, unpacked where gzip packed it, whatever it is called.
 

@@ -44,6 +44,31 @@ CASES = {
         "2",
         4,
     ),
+    "warm-ups before epochs that only run batches": (
+        f"for _ in range(5): {MODEL}; {UPDATE}\nfor _ in range(3):\n for _ in range(4): {MODEL}; {UPDATE}",
+        "3",
+        11,
+    ),
+    "rounds of clients that only run batches": (
+        f"for _ in range(3):\n for _ in range(2):\n  for _ in range(4): {MODEL}; {UPDATE}\n event('model 0')",
+        "3",
+        24,
+    ),
+    "an update with what an epoch left": (
+        f"for _ in range(3):\n for i in range(10):\n  {MODEL}\n  if i % 4 == 3: {UPDATE}\n {UPDATE}",
+        "2",
+        9,
+    ),
+    "an outer optimizer": (
+        f"for _ in range(3):\n for _ in range(5): {MODEL}; {UPDATE}\n {UPDATE}",
+        "1",
+        2,
+    ),
+    "updates for each task, then one with what all tasks left": (
+        f"for _ in range(3):\n for _ in range(4):\n  for _ in range(5): {MODEL}; {UPDATE}\n  {MODEL}\n {UPDATE}",
+        "1",
+        2,
+    ),
     "several optimizers in a loop": (f"for _ in range(4):\n {MODEL}\n for _ in range(2): {UPDATE}", "1", 3),
     "no optimizer": (f"for _ in range(5): {MODEL}", "1", 4),
     "evaluation now and then": (f"for i in range(9):\n {MODEL}; {UPDATE}\n if i % 3 == 2: event('model 0')", "1", 8),
