@@ -22,6 +22,7 @@ import msgspec
 from presim.cost.analytic.element_access import at_least_instructions
 from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.analytic.kernel import guess
+from presim.cost.analytic.norm_weights import at_least_rows
 from presim.cost.analytic.softmax_rows import at_least_passes
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bandwidth_bounds import least_ns
@@ -98,7 +99,9 @@ class Chain:
 
     def _at_least_access(self, signature: Signature, price: Price) -> Price:
         """The price, but at least the time in which a kernel can access its operands."""
-        return at_least_passes(signature, at_least_instructions(signature, price, self.device), self.device)
+        for at_least in (at_least_instructions, at_least_passes, at_least_rows):
+            price = at_least(signature, price, self.device)
+        return price
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):
