@@ -22,7 +22,7 @@ import msgspec
 from presim.cost.analytic.element_access import at_least_instructions
 from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.analytic.kernel import guess
-from presim.cost.analytic.norm_weights import at_least_rows
+from presim.cost.analytic.norm_rows import at_least_rows
 from presim.cost.analytic.softmax_rows import at_least_passes
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bandwidth_bounds import least_ns

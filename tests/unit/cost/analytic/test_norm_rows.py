@@ -1,4 +1,4 @@
-"""The gradient of a norm's weights takes at least the time in which a thread block passes all rows."""
+"""Layer norms and gradients of their weights take at least the time in which thread blocks pass all rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.analytic.gpu_figures import device_of
-from presim.cost.analytic.norm_weights import at_least_rows, rows_ns
+from presim.cost.analytic.norm_rows import at_least_rows, rows_ns
 from presim.cost.chain import price_trace
 from presim.cost.price import Origin, Price
 from presim.trace.builder import TraceBuilder
@@ -29,6 +29,30 @@ def of_input(weights: Normalization) -> Normalization:
     """The first kernel of the same pass, to which captures count all results."""
     written = weights.bytes_written + weights.elements * (2 if weights.dtype == "bfloat16" else 4)
     return msgspec.structs.replace(weights, bytes_written=written)
+
+
+def forward(rows: int, row: int, dtype: str = "bfloat16") -> Normalization:
+    """A layer norm."""
+    size = rows * row * {"bfloat16": 2, "float32": 4}[dtype]
+    return Normalization(size, size + 8 * rows, rows * row, dtype, operator="aten::native_layer_norm", row=row)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200"])
+@pytest.mark.parametrize(
+    ("norm", "measured_us"),
+    [
+        (forward(8192, 1024), {"h100-sxm": 21.4, "h200": 21.4}),  # BERT large
+        (forward(4096, 2048), {"h100-sxm": 17.3, "h200": 17.0}),  # OPT 1.3B
+        (forward(8224, 1280), {"h100-sxm": 25.0, "h200": 24.7}),  # ViT-H/14
+        (forward(16384, 1024), {"h100-sxm": 41.8, "h200": 41.0}),  # the cards' sweeps
+        (forward(65536, 1024), {"h100-sxm": 156.3, "h200": 154.6}),
+    ],
+)
+def test_layer_norms_take_what_was_measured(norm: Normalization, measured_us: dict[str, float], gpu: str) -> None:
+    build = TraceBuilder()
+    build.work(norm)
+    (price,) = price_trace(build.trace(), hardware.choose_cluster(gpu=gpu)).prices
+    assert price.duration_ns / 1e3 == pytest.approx(measured_us[gpu], rel=0.07)
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "h200"])
@@ -61,6 +85,7 @@ def test_other_kernels_have_no_such_passes() -> None:
     assert rows_ns(msgspec.structs.replace(weights, operator="te::rmsnorm_bwd"), H100) == 0
     assert rows_ns(of_weights(100_000, 1024), H100) == 0  # divided among blocks
     assert rows_ns(msgspec.structs.replace(weights, row=0), H100) == 0
+    assert rows_ns(forward(8192, 1024, "float32"), H100) == 0
 
 
 def test_measured_longer_other_and_unmeasured_prices_stay() -> None:
