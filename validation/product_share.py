@@ -1,16 +1,18 @@
 """Errors of published steps with products priced by their share of the step, and element-wise kernels by instructions.
 
-    python validation/product_share.py CASES.csv... --captures DIR... [--most N] [--out FILE]
+    python validation/product_share.py CASES.csv... --captures DIR... [--most N] [--gpu ID]... [--out FILE]
 
 Runs are priced and simulated like ``presim validate`` does; nothing is captured. presim prices products at the clocks
 of a GPU that does nothing else. Here their speed lies between that (all of the device time is arithmetic) and the speed
-in tables (none of it is), by the share of arithmetic (docs/decisions/sustained-clocks.md). Only GPUs of 700 W change.
+in tables (none of it is), by the share of arithmetic (docs/decisions/sustained-clocks.md). Only GPUs of 700 W change,
+or those that ``--gpu`` names.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,7 @@ from presim.cost.analytic.gpu_figures import device_of
 from presim.cost.chain import demands_of, price_trace
 from presim.cost.price import Price, PricedTrace
 from presim.errors import InputError, PresimError
-from presim.hardware import Cluster
+from presim.hardware import Cluster, Gpu, catalogue
 from presim.system.files import check_writable, write_file
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Collective, Convolution, Copy, Elementwise, Gemm, GroupedGemm
@@ -43,11 +45,11 @@ VARIANTS = (
     "and products by their share",
 )
 OUT = Path(__file__).parent / "results" / "product-share.md"
-ABOUT = f"""# Products by their share of the step
+ABOUT = """# Products by their share of the step
 
 Written by `validation/product_share.py` from kept captures: errors of published step times, with all element-wise
 kernels by their bytes; as presim prices them; with element-wise kernels by their instructions on
-{" and ".join(RESTING_GPUS)} too; and with products between the speed of a busy GPU and that of tables, by the share of
+{} too; and with products between the speed of a busy GPU and that of tables, by the share of
 arithmetic in the device's time (last column, median). Nothing here is fitted to these runs.
 
 | source | GPU | runs | prices | median error | mean | median sign | in the interval | arithmetic |
@@ -124,10 +126,10 @@ def vectorised(trace: Trace) -> Trace:
     return dataclasses.replace(trace, signatures=tuple(signatures))
 
 
-def priced_variant(variant: str, trace: Trace, cluster: Cluster) -> PricedTrace:
-    """A trace with the prices of a variant."""
+def priced_variant(variant: str, trace: Trace, cluster: Cluster, gpus: Sequence[str]) -> PricedTrace:
+    """A trace with the prices of a variant, which changes these GPUs."""
     priced = price_trace(vectorised(trace) if variant == VARIANTS[0] else trace, cluster)
-    if variant in VARIANTS[:2] or cluster.gpu.id not in RESTING_GPUS:
+    if variant in VARIANTS[:2] or cluster.gpu.id not in gpus:
         return priced
     prices = by_instructions(trace, priced.prices, cluster)
     if variant == VARIANTS[3]:
@@ -145,14 +147,15 @@ class StepError:
     share: float  # of arithmetic in the first captured rank's device time
 
 
-def step_error(run: KeptRun, variant: str) -> StepError:
+def step_error(run: KeptRun, variant: str, gpus: Sequence[str]) -> StepError:
     """The step with the prices of a variant."""
-    evaluation = simulate(run.plan, run.traces, pricer=lambda trace, cluster: priced_variant(variant, trace, cluster))
+    pricer = functools.partial(priced_variant, variant, gpus=gpus)
+    evaluation = simulate(run.plan, run.traces, pricer=pricer)
     result, predicted_s = evaluation.result, step_s(run.plan, run.traces, evaluation) or 0.0
     measured_s = run.measured_s * (result.step_time_s or 0.0) / (predicted_s or 1.0)  # of as long a step as captured
     is_inside = (result.step_time_low_s or 0.0) <= measured_s <= (result.step_time_high_s or 0.0)
     trace = run.traces[0]
-    share = device_times(trace, priced_variant(variant, trace, run.plan.cluster).prices).share
+    share = device_times(trace, pricer(trace, run.plan.cluster).prices).share
     return StepError(predicted_s / run.measured_s - 1, is_inside, share)
 
 
@@ -173,20 +176,22 @@ def main() -> None:
     """Price all kept runs in each way and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options(parser)
+    parser.add_argument("--gpu", action="append", choices=catalogue.ids(Gpu), metavar="ID", help="that changes")
     parser.add_argument("--out", type=Path, default=OUT)
     chosen = parser.parse_args()
+    gpus = chosen.gpu or RESTING_GPUS
     check_writable(chosen.out)
     errors: dict[tuple[str, str], list[list[StepError]]] = {}
     for run in kept_runs(chosen):
         try:
-            found = [step_error(run, variant) for variant in VARIANTS]
+            found = [step_error(run, variant, gpus) for variant in VARIANTS]
         except PresimError as error:
             print(error, file=sys.stderr)
             continue
         errors.setdefault((run.source, run.plan.cluster.gpu.id), []).append(found)
     if not errors:
         raise InputError("no run could be priced and simulated; the lines above say why")
-    write_file(chosen.out, (ABOUT + "\n".join(rows(errors)) + "\n").encode())
+    write_file(chosen.out, (ABOUT.format(" and ".join(gpus)) + "\n".join(rows(errors)) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import msgspec
 from presim.cost.analytic.element_access import at_least_instructions
 from presim.cost.analytic.gpu_figures import Device, device_of
 from presim.cost.analytic.kernel import guess
+from presim.cost.analytic.norm_rows import at_least_rows
+from presim.cost.analytic.softmax_rows import at_least_passes
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bandwidth_bounds import least_ns
 from presim.cost.collectives.nccl_environment import ignored_variables
@@ -72,7 +74,7 @@ class Chain:
             if not open_indices:
                 break
             for index, price in zip(open_indices, estimator.price([signatures[index] for index in open_indices])):
-                prices[index] = price and at_least_instructions(signatures[index], price, self.device)
+                prices[index] = price and self._at_least_access(signatures[index], price)
         return prices
 
     def price_all(
@@ -94,6 +96,12 @@ class Chain:
         ]
         _check_durations(signatures, complete, cluster)
         return complete, [index for index, price in enumerate(prices) if price is None]
+
+    def _at_least_access(self, signature: Signature, price: Price) -> Price:
+        """The price, but at least the time in which a kernel can access its operands."""
+        for at_least in (at_least_instructions, at_least_passes, at_least_rows):
+            price = at_least(signature, price, self.device)
+        return price
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):

@@ -179,6 +179,7 @@ BAD = [
     ),
     ("validation/gpu/compare_cases", ("{tmp}/empty",), "{tmp}/empty has none of energy.jsonl, latencies.jsonl, quanti"),
     ("validation/gpu/compare_cases", ("{tmp}/wrong",), "{tmp}/wrong/energy.jsonl: line 1 has no 'case'"),
+    ("validation/gpu/softmax_rows", ("{tmp}/empty", *OUT), "{tmp}/empty is no checkout of NeuSight; name its folder"),
     ("validation/gpu/step_operators", (), "error: the following arguments are required"),
     ("validation/gpu/step_operators", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv is a file; name a folder of saved"),
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
