@@ -201,7 +201,6 @@ def evaluated(case: PlanCase, config: Path, *, extends: bool, save: Path | None 
         overrides=case.arguments,
         extends=extends,
         save=save,
-        progress=lambda text: print(f"  {text}", flush=True),
     ).result
 
 
