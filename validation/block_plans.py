@@ -317,7 +317,9 @@ def _rarest_first(cases: Sequence[PlanCase], rows: Collection[str]) -> list[Plan
     """Cases without a row first, by turns of frameworks, those with few rows first; of each, few stages first."""
     counts = collections.Counter(case.framework for case in CASES if case.name in rows)
     ordered = []
-    for case in sorted(cases, key=lambda case: (case.name in rows, case.fields.get("pipeline", 1), case.layers)):
+    for case in sorted(
+        cases, key=lambda case: (case.name in rows, int(str(case.fields.get("pipeline", 1))), case.layers)
+    ):
         counts[case.framework] += 1
         ordered.append(((case.name in rows), counts[case.framework], case))
     return [case for *_, case in sorted(ordered, key=lambda entry: entry[:2])]

@@ -56,10 +56,10 @@ def _placement(trace: Trace) -> Callable[[Ints], Ints]:
     """What gives the address of each block that the allocator hands out from given pools."""
     defined_at = definitions(trace)
     entries = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE) & (defined_at >= 0))
-    kinds, sizes = trace.columns["kind"][entries], trace.columns["value"][entries].astype(np.int64)
+    kinds, sizes = (trace.columns[name][entries].astype(np.int64) for name in ("kind", "value"))
     _, slots = np.unique(defined_at[entries], return_inverse=True)
     slots = slots.reshape(-1).astype(np.int32)
-    return lambda pools: replay_columns(kinds, slots, sizes, pools[entries].astype(np.uint16))[0]
+    return lambda pools: replay_columns(kinds.astype(np.uint8), slots, sizes, pools[entries].astype(np.uint16))[0]
 
 
 def _connected(first: Ints, second: Ints) -> Ints:
