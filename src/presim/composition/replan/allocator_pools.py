@@ -40,6 +40,7 @@ def pools_of(trace: Trace, scopes: Names, operators: Names) -> Ints:
 
 def _joined(pools: Ints, blocks: Ints, sizes: Ints, placement: Callable[[Ints], Ints]) -> Ints:
     """The pools, of which those that change no block's place are joined to the one with most bytes."""
+    blocks = blocks[sizes[blocks] > 1 << _SIZE_BITS]  # smaller ones are apart, and take little
     numbers, index = np.unique(pools[blocks], return_inverse=True)
     if len(numbers) < 2:
         return pools
