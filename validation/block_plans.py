@@ -201,7 +201,6 @@ def evaluated(case: PlanCase, config: Path, *, extends: bool, save: Path | None 
         overrides=case.arguments,
         extends=extends,
         save=save,
-        progress=lambda text: print(f"  {text}", flush=True),
     ).result
 
 
@@ -315,10 +314,12 @@ def _ninetieth(values: list[float]) -> float:
 
 
 def _rarest_first(cases: Sequence[PlanCase], rows: Collection[str]) -> list[PlanCase]:
-    """Cases without a row first, and by turns of frameworks, those with few rows first."""
+    """Cases without a row first, by turns of frameworks, those with few rows first; of each, few stages first."""
     counts = collections.Counter(case.framework for case in CASES if case.name in rows)
     ordered = []
-    for case in sorted(cases, key=lambda case: case.name in rows):
+    for case in sorted(
+        cases, key=lambda case: (case.name in rows, int(str(case.fields.get("pipeline", 1))), case.layers)
+    ):
         counts[case.framework] += 1
         ordered.append(((case.name in rows), counts[case.framework], case))
     return [case for *_, case in sorted(ordered, key=lambda entry: entry[:2])]

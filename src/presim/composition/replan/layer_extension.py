@@ -30,7 +30,7 @@ class LayerExtension:
     def __init__(self, trace: Trace, num_layers: int, added: int, further: int = 0) -> None:
         path, _ = layer_list(trace)
         defined_at = definitions(trace)
-        entries = program_calls(trace, defined_at)
+        entries = _without_host_setup(trace, program_calls(trace, defined_at))
         self.trace, self._entries = trace, entries
         self.calls = Calls(trace, entries, names_of(trace.scopes, path), names_of(trace.operators, path))
         regions = find_regions(trace, entries, self.calls.scopes, self.calls.operators, num_layers, further)
@@ -79,3 +79,9 @@ class LayerExtension:
             tables[name], indices[named] = names.renamed(tables[name], indices[named], layers[named] + shift[named])
             columns[name] = indices.astype(COLUMNS[name])
         return dataclasses.replace(trace, columns=columns, scopes=tables["scope"], operators=tables["operator"])
+
+
+def _without_host_setup(trace: Trace, calls: Ints) -> Ints:
+    """Calls without work on host memory before the steps, which the first of several equal layers does alone."""
+    is_early = np.arange(len(trace)) < trace.manifest.step.begin
+    return calls[~(trace.mask(Kind.HOST_CALL, Kind.HOST_WAIT) & is_early)[calls]]
