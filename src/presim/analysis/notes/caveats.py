@@ -136,11 +136,10 @@ def _separate_programs_note(manifest: Manifest, ranks: int) -> list[str]:
     if not are_separate_programs(manifest):
         return []
     sharing = processes_per_gpu(manifest)
-    alone = "" if sharing == 1 else " --ranks 0 predicts one copy, and the memory that it needs alone."
     counted = "them all" if sharing == 1 else f"{ranks} of them, because {sharing} share a GPU"
     return [
         f"The ranks call no collective of NCCL together: the job is {manifest.world_size} copies of a program. "
-        f"Throughput counts {counted}.{alone}"
+        f"Throughput counts {counted}."
     ]
 
 

@@ -18,9 +18,7 @@ def test_copies_on_their_own_gpus_all_count() -> None:
 
 def test_copies_that_share_a_gpu_count_once() -> None:
     sharing = msgspec.structs.replace(COPIES, gpus=(GpuUse(0, 10, 40, 4),))
-    assert _separate_programs_note(sharing, 1) == [
-        f"{SENTENCE}1 of them, because 4 share a GPU. --ranks 0 predicts one copy, and the memory that it needs alone."
-    ]
+    assert _separate_programs_note(sharing, 1) == [f"{SENTENCE}1 of them, because 4 share a GPU."]
 
 
 def test_collectives_within_each_process_join_no_ranks() -> None:
