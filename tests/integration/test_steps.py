@@ -122,6 +122,20 @@ CASES = {
         LEARN,
         1024,
     ),
+    "a batch read again with parameters that the script moved": Case(
+        "for _ in range(20):\n    x = data()\n    model(x).square().mean().backward()\n    with torch.no_grad():\n"
+        "        for p in model.parameters():\n            p.add_(p.grad, alpha=0.05)\n"
+        "    optimizer.zero_grad()\n    model(x).square().mean().backward()\n    update()",
+        2 * LEARN,
+        1024,
+    ),
+    "accumulation over one tensor": Case(
+        "x = data()\nfor i in range(30):\n    model(x).square().mean().backward()\n"
+        "    if i % 3 == 2:\n        update()",
+        3 * LEARN,
+        3 * 1024,
+        iterations=3,
+    ),
     "a trainer's loop": Case(
         "class Trainer:\n    count = 0\n    def fit(self):\n        while self.count < 20:\n"
         "            self.advance()\n"

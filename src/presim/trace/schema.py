@@ -149,6 +149,7 @@ class Group(msgspec.Struct, frozen=True):
     ranks: tuple[Count, ...]  # global ranks; empty where unknown
     size: Count  # len(ranks) where they are known
     ordinal: Count = 0  # number of groups of the same ranks that were created before it
+    is_within_process: bool = False  # its members are GPUs of one process, as in `torch.nn.DataParallel`
 
 
 class GpuUse(msgspec.Struct, frozen=True):

@@ -138,7 +138,7 @@ def _separate_programs_note(manifest: Manifest, ranks: int) -> list[str]:
     sharing = processes_per_gpu(manifest)
     counted = "them all" if sharing == 1 else f"{ranks} of them, because {sharing} share a GPU"
     return [
-        f"The ranks call no collective of NCCL: the job is {manifest.world_size} copies of a program. "
+        f"The ranks call no collective of NCCL together: the job is {manifest.world_size} copies of a program. "
         f"Throughput counts {counted}."
     ]
 

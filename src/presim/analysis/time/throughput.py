@@ -103,9 +103,10 @@ def data_parallel_ranks(trace: Trace) -> int:
 
 
 def are_separate_programs(manifest: Manifest) -> bool:
-    """Whether the ranks of a captured job never communicated, though the script ended well."""
+    """Whether the ranks of a captured job never communicated with each other, though the script ended well."""
     is_complete = manifest.origin == "captured" and manifest.exit in ("ok", "stopped")
-    return is_complete and manifest.world_size > 1 and not manifest.groups
+    is_alone = all(group.is_within_process for group in manifest.groups)
+    return is_complete and manifest.world_size > 1 and is_alone
 
 
 def processes_per_gpu(manifest: Manifest) -> int:

@@ -226,7 +226,13 @@ class Communication:
         members = self._members_of(communicator)
         earlier = range(int(communicator)) if members and communicator.isdigit() else ()
         ordinal = sum(self._members.get(str(serial)) == members for serial in earlier)
-        return Group(key, members, size or len(members), ordinal)
+        return Group(key, members, size or len(members), ordinal, self._is_within_process(communicator, size))
+
+    def _is_within_process(self, communicator: str, size: int) -> bool:
+        """Whether this process made the communicators of all ranks, as `ncclCommInitAll` does."""
+        identity = self._creation_note(communicator).fields.get("unique_id")
+        notes = (note for note in self._communicators.values() if note.fields.get("unique_id") == identity)
+        return identity is not None and len({note.number("rank") for note in notes}) == size > 1
 
     def _creation_note(self, communicator: str) -> Descriptor:
         if communicator not in self._communicators:

@@ -19,13 +19,15 @@ class OutermostCalls:
     """Called around each call of an outermost module.
 
     Args:
-        on_input: called with the tokens and samples of each input of the model.
+        on_input: called with the tokens and samples of each input of the model, and the tensor that has them.
         on_reset: called when another module turns out to be the model, or when it begins to train: earlier inputs do
             not count.
     """
 
     def __init__(
-        self, on_input: Callable[[int, int], None] = lambda *counts: None, on_reset: Callable[[], None] = lambda: None
+        self,
+        on_input: Callable[[int, int, torch.Tensor], None] = lambda *counts: None,
+        on_reset: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_repeated = False  # whether the model is called with a batch that has been counted
         self.sample = ""  # how the samples were counted, as a clause
@@ -118,7 +120,7 @@ class OutermostCalls:
             batch = (ids or inputs)[0]
             dimension = int(self._sequence_first and batch.dim() > 1)
             self.sample = _sample_clause(module, batch, dimension)
-            self._on_input(ids[0].numel() if ids else 0, batch.shape[dimension])
+            self._on_input(ids[0].numel() if ids else 0, batch.shape[dimension], batch)
 
 
 def _sample_clause(module: nn.Module, batch: torch.Tensor, dimension: int) -> str:

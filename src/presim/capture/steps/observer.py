@@ -17,6 +17,7 @@ import torch
 from torch._C._functorch import is_gradtrackingtensor
 from torch.utils.data import dataloader
 
+from presim.capture.script.batch_reads import BatchReads
 from presim.capture.script.hook import Hook
 from presim.capture.script.real_clock import now_ns
 from presim.capture.steps.log_view import LogView
@@ -74,6 +75,7 @@ class StepObserver:
         self._boundaries: list[tuple[int, int]] = []
         self._updates = 0  # serial of STEP records
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
+        self._reads = BatchReads()
         self.is_in_model = False  # an outermost module has been called and has not returned
         self._recorded: _Recorded | None = None  # while a CUDA graph is captured
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -105,10 +107,13 @@ class StepObserver:
             version = sum(parameter._version for parameter in sample)
             is_changed = self._versions.get(id(module), version) != version
             self._versions[id(module)] = version
+            self._reads.model_called(is_changed)
         self.mark(Event.MODEL, has_gradients, is_changed, target=id(module))
 
-    def model_returned(self, tokens: int, samples: int) -> None:
-        """The model has returned; the numbers are those of its input."""
+    def model_returned(self, tokens: int, samples: int, batch: torch.Tensor | None = None) -> None:
+        """The model has returned; the numbers are those of its input, and ``batch`` is the tensor that has them."""
+        if batch is not None and self._reads.is_again(batch):
+            return
         if self._recorded is not None:
             self._recorded.tokens += tokens
             self._recorded.samples += samples
@@ -134,6 +139,8 @@ class StepObserver:
                 self._recorded.has_update = True
             return
         is_small = elements is not None and self._is_small(elements)
+        if not is_small:
+            self._reads.updated()
         self.hook.step(self._updates)
         self._updates += 1
         self.mark(Event.UPDATE, self._updates - 1, is_small, target=target)

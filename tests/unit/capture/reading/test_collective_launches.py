@@ -79,6 +79,18 @@ def test_a_call_outside_pytorch_is_assigned_by_its_communicator() -> None:
     )
 
 
+def test_communicators_of_one_process_are_told_from_those_of_ranks() -> None:
+    """One process makes all of the first, as `torch.nn.DataParallel` does, and its own rank of the second."""
+    for second_id, is_within in (("a", True), ("b", False)):
+        build = LogBuilder()
+        build.notes += [
+            "communicator serial=0 size=2 rank=0 parent=-1 unique_id=a",
+            f"communicator serial=1 size=2 rank=1 parent=-1 unique_id={second_id}",
+        ]
+        build.record(Kind.COLLECTIVE, work=collective("all_reduce", 64, comm=0))
+        assert [group.is_within_process for group in signatures(build)[1]] == [is_within]
+
+
 def test_scalars_of_other_operators_are_not_groups() -> None:
     """An operator's only scalar may be any number, also one beyond the table of texts."""
     build = LogBuilder()

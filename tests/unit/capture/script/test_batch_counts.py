@@ -36,7 +36,7 @@ class Counted(OutermostCalls):
     def __init__(self):
         super().__init__(self.count, self.forget)
         self.inputs = []
-    def count(self, tokens, samples):
+    def count(self, tokens, samples, batch):
         self.inputs.append((tokens, samples))
     def forget(self):
         self.inputs.clear()

@@ -43,7 +43,7 @@ class Model(nn.Module):
 class Observer:  # in the step observer's place
     def model_called(self, module, parameters):
         pass
-    def model_returned(self, tokens, samples):
+    def model_returned(self, tokens, samples, batch=None):
         pass
     def model_reset(self):
         pass
