@@ -38,8 +38,9 @@ from presim.cost.resource_demand import demand
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.schema import Group, Manifest, Trace
-from presim.trace.signatures import Collective, Signature
+from presim.trace.signatures import Collective, Elementwise, Normalization, Signature, Softmax
 
+_LEAST_ACCESS = {Elementwise: at_least_instructions, Softmax: at_least_passes, Normalization: at_least_rows}
 MOST_NS = 1 << 50  # 13 days of one kernel or collective; ten thousand of them fit 64 bits
 
 
@@ -99,9 +100,8 @@ class Chain:
 
     def _at_least_access(self, signature: Signature, price: Price) -> Price:
         """The price, but at least the time in which a kernel can access its operands."""
-        for at_least in (at_least_instructions, at_least_passes, at_least_rows):
-            price = at_least(signature, price, self.device)
-        return price
+        at_least = _LEAST_ACCESS.get(type(signature))
+        return at_least(signature, price, self.device) if at_least else price
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):
