@@ -113,6 +113,27 @@ def test_imports_end_at_the_first_module_of_the_user(tmp_path: Path, cuda: Simpl
     assert "json.tool" in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("line", "compiles"),
+    [
+        ("model = torch.compile(model)", True),
+        ("model.compile(dynamic=True)", True),
+        ("torch._inductor.config.max_autotune = True", True),
+        ("word = re.compile('torch')", False),
+        ("compiled = options.compile", False),
+    ],
+)
+def test_the_compiler_is_imported_for_a_script_that_compiles(
+    line: str, compiles: bool, tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr("presim.capture.script.preimport.importlib.import_module", imported.append)
+    script = tmp_path / "train.py"
+    script.write_text(f"import torch\n\n{line}\n")
+    import_leading(str(script), (), is_module=False)
+    assert imported == ["torch._inductor.compile_fx"] * compiles
+
+
 def test_a_package_that_reads_its_rank_during_import_is_refused(
     tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
