@@ -10,6 +10,8 @@ import typing
 from collections.abc import Iterable
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
@@ -26,6 +28,7 @@ _SLOWEST = (
     100.0  # relative to the formula. Of 1.25 million public rows, the slowest took 75 times as long, 749 over 20 times
 )
 _MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group", "nnz")
+REPEATED = "a second row for the same work and source"
 _SHORT_NS = 1e3  # the formula does not apply to shorter times
 
 
@@ -55,7 +58,7 @@ class Intake:
             reason = row if isinstance(row, str) else reason_to_reject(row)
             if not reason and isinstance(row, Measurement):
                 key = (row.gpu, row.signature, row.source)
-                reason = "a second row for the same work and source" if key in seen else ""
+                reason = REPEATED if key in seen else ""
                 seen.add(key)
                 if not reason:
                     self.accepted.append(row)
@@ -74,12 +77,26 @@ def reason_to_reject(row: Measurement) -> str:
         return "sizes that are no positive numbers"
     if not _SHORTEST_NS <= row.duration_ns <= _LONGEST_NS:
         return "a duration outside 0.2 us to 10 min: another unit?"
-    gpu = _gpu(row.gpu)
+    gpu = catalogued(row.gpu)
     if gpu is None:
         return f"a GPU that the catalogue does not have: {row.gpu}"
     if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, gpu):
         return "faster than the datasheet's peak allows"
     return "a hundred times as slow as the formula says: another unit?" if _is_slow(row, gpu) else ""
+
+
+def plausible(durations_ns: NDArray[np.float64], least_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Durations that `reason_to_reject` takes for certain, by the datasheet's minima; others need its closer look."""
+    within = (durations_ns >= _SHORTEST_NS) & (durations_ns <= _LONGEST_NS)
+    slowest = _SLOWEST * np.maximum(least_ns, _SHORT_NS)
+    return within & (durations_ns >= _TOLERANCE * least_ns) & (durations_ns < slowest)
+
+
+def positive_fields(kind: type[Signature]) -> tuple[str, ...] | None:
+    """Names of the whole numbers that have to be positive; None if some stand in tuples."""
+    types = typing.get_type_hints(kind)
+    names = tuple(name for name, least in _least_sizes(kind) if least > 0)
+    return names if all(types[name] is int for name in names) else None
 
 
 def possible(signature: Signature) -> bool:
@@ -126,6 +143,6 @@ def _formulas(name: str) -> AnalyticEstimator:
 
 
 @functools.cache
-def _gpu(name: str) -> Gpu | None:
+def catalogued(name: str) -> Gpu | None:
     """Cached lookup of a GPU, since tables have a million rows and the catalogue does not change."""
     return catalogue.gpu(name) if name in catalogue.ids(Gpu) else None
