@@ -63,7 +63,7 @@ FOR_OTHER_OUTPUT = ("jinja2", "xml.etree", "perfetto")  # pages, topologies, tim
 CALLS: dict[str, tuple[str, tuple[str, ...]]] = {  # what a call of each kind leaves unloaded besides
     "lines": ("network explain --gpu h100-sxm --nodes 16 --collective all_reduce", ("rich", "email", "pyarrow")),
     "a part of the catalogue": ("hardware show h100-sxm", ("email", "pyarrow")),
-    "a list": ("models llama3-8b", ("email", "pyarrow")),
+    "a list": ("models llama3-8b", ("pyarrow",)),
     "a simulation": ("simulate {saved}", ("torch", "numba")),
 }
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -69,6 +69,27 @@ class Intake:
 
 def reason_to_reject(row: Measurement) -> str:
     """Why a row is impossible, as text; empty if it is possible."""
+    return reasons_to_reject([row])[0]
+
+
+def reasons_to_reject(rows: Sequence[Measurement]) -> list[str]:
+    """Why each row is impossible, as text; empty if it is possible."""
+    reasons = [_reason_by_minima(row) for row in rows]
+    slow_indices: dict[str, list[int]] = collections.defaultdict(list)
+    for index, row in enumerate(rows):
+        gpu = catalogued(row.gpu)
+        # the formula's minimum, so that few rows need the formula
+        if not reasons[index] and gpu and row.duration_ns >= _slowest_ns(datasheet_ns(row.signature, gpu)):
+            slow_indices[row.gpu].append(index)
+    for name, indices in slow_indices.items():
+        prices = _formulas(name).price([rows[index].signature for index in indices])
+        for index, price in zip(indices, prices):
+            if price is not None and rows[index].duration_ns > _SLOWEST * price.duration_ns:
+                reasons[index] = "a hundred times as slow as the formula says: another unit?"
+    return reasons
+
+
+def _reason_by_minima(row: Measurement) -> str:
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
         return "a duration that is not a positive number"
     if not 0 <= row.spread < math.inf or row.samples < 1:
@@ -82,7 +103,7 @@ def reason_to_reject(row: Measurement) -> str:
         return f"a GPU that the catalogue does not have: {row.gpu}"
     if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, gpu):
         return "faster than the datasheet's peak allows"
-    return "a hundred times as slow as the formula says: another unit?" if _is_slow(row, gpu) else ""
+    return ""
 
 
 def plausible(durations_ns: NDArray[np.float64], least_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -130,11 +151,9 @@ def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
     return tuple(sizes)
 
 
-def _is_slow(row: Measurement, gpu: Gpu) -> bool:
-    if row.duration_ns < _SLOWEST * max(datasheet_ns(row.signature, gpu), _SHORT_NS):
-        return False  # the formula's minimum, so that few rows need the full check
-    (price,) = _formulas(gpu.id).price([row.signature])
-    return price is not None and row.duration_ns > _SLOWEST * price.duration_ns
+def _slowest_ns(least_ns: float) -> float:
+    """Time that no row is said to exceed by the formula, which is at least the datasheet's minimum."""
+    return _SLOWEST * max(least_ns, _SHORT_NS)
 
 
 @functools.cache

@@ -99,11 +99,13 @@ def _of_content(content: pa.Table, gpu: Gpu, gpus: tuple[str, ...]) -> RowColumn
     proven &= (spreads >= 0) & (spreads < np.inf) & (samples >= 1)
     proven &= _plausible(durations, owners, signatures, catalogued or gpu)
     rejected: collections.Counter[str] = collections.Counter()
-    for index, row in zip(np.flatnonzero(~proven).tolist(), content.filter(_mask(~proven)).to_pylist()):
-        measurement = table.row_of(row)
-        why = measurement if isinstance(measurement, str) else measured_rows.reason_to_reject(measurement)
-        proven[index] = not why
-        rejected.update([why] if why else [])
+    open_rows = [table.row_of(row) for row in content.filter(_mask(~proven)).to_pylist()]
+    measured = [row for row in open_rows if not isinstance(row, str)]
+    reasons = iter(measured_rows.reasons_to_reject(measured))
+    for index, row in zip(np.flatnonzero(~proven).tolist(), open_rows):
+        reason = row if isinstance(row, str) else next(reasons)
+        proven[index] = not reason
+        rejected.update([reason] if reason else [])
     repeated = _repeated(owners, source_codes, keys, np.flatnonzero(proven))
     if len(repeated):
         rejected[measured_rows.REPEATED] += len(repeated)
