@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -138,7 +139,8 @@ class IndexedLookups:
                 sized: Signature = msgspec.structs.replace(others, **dict.fromkeys(line.names, size))
                 return sized
         start = int(self._encoded_ends[owner - 1]) if owner else 0
-        signature: Signature = decode_messagepack(self._encoded[start : int(self._encoded_ends[owner])], Signature)
+        union: Any = Signature
+        signature: Signature = decode_messagepack(self._encoded[start : int(self._encoded_ends[owner])], union)
         return signature
 
     def _median(self, owner: int, signature: Signature) -> tuple[float, float, float]:

@@ -145,7 +145,7 @@ def signatures_of(texts: Sequence[str]) -> list[Signature | None]:
         with contextlib.suppress(FormatError):
             signatures = decode_json(f"[{','.join(texts)}]", list[Signature])
             if len(signatures) == len(texts):
-                return signatures
+                return [*signatures]
     return [signature_of(text) for text in texts]
 
 
