@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import math
+import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ class IndexedLookups:
 
     def _signature(self, owner: int, size: int, axis: Key) -> Signature:
         """The signature of a size on an axis."""
-        label, others = axis
+        label, others = axis[0], typing.cast(Any, axis[1])
         for line in LINES.get(type(others), ()):
             if line.label == label:
                 sized: Signature = msgspec.structs.replace(others, **dict.fromkeys(line.names, size))
