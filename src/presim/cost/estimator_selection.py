@@ -15,7 +15,7 @@ from presim.cost.chain import Chain, demands_of
 from presim.cost.learned.learned_estimator import PACKAGED, LearnedEstimator
 from presim.cost.measured import table
 from presim.cost.measured.measured_estimator import MeasuredEstimator
-from presim.cost.measured.measured_rows import PROFILE, Measurement
+from presim.cost.measured.measured_rows import PROFILE
 from presim.cost.price import Estimator, PricedTrace
 from presim.cost.roofline import RooflineEstimator
 from presim.errors import InputError
@@ -28,27 +28,32 @@ from presim.units import percent
 _Folders = tuple[Path, ...]
 
 
-def _of_tables(gpu: Gpu, folders: _Folders, name: str, fits: Callable[[Measurement], bool]) -> Estimator:
-    rows = [
-        row
-        for row in table.read([path for folder in folders for path in table.find(folder)], gpu.id).rows
-        if row.gpu == gpu.id and fits(row)
-    ]
-    if not rows:
-        remedy = {
-            "measured": "name a folder with tables of it (--prices DIR; `presim fit` makes them)",
-            "benchmark": "time its operators there with `presim profile` and name the folder (--prices DIR)",
-        }[name]
-        raise InputError(f"--estimator {name}: no row of {gpu.id} was measured; {remedy}")
-    return MeasuredEstimator(gpu, rows)
+def _measured(gpu: Gpu, folders: _Folders) -> Estimator:
+    estimator = estimators.of_tables(gpu, folders)
+    if estimator is None:
+        raise _unmeasured("measured", gpu, "name a folder with tables of it (--prices DIR; `presim fit` makes them)")
+    return estimator
+
+
+def _benchmarked(gpu: Gpu, folders: _Folders) -> Estimator:
+    rows = table.read([path for folder in folders for path in table.find(folder)], gpu.id).rows
+    own_rows = [row for row in rows if row.gpu == gpu.id and row.source == PROFILE]
+    if not own_rows:
+        remedy = "time its operators there with `presim profile` and name the folder (--prices DIR)"
+        raise _unmeasured("benchmark", gpu, remedy)
+    return MeasuredEstimator(gpu, own_rows)
+
+
+def _unmeasured(name: str, gpu: Gpu, remedy: str) -> InputError:
+    return InputError(f"--estimator {name}: no row of {gpu.id} was measured; {remedy}")
 
 
 _BUILT_IN: Mapping[str, Callable[[Gpu, _Folders], Estimator]] = {
     "roofline": lambda gpu, folders: RooflineEstimator(gpu),
     "analytic": lambda gpu, folders: AnalyticEstimator(gpu),
     "learned": lambda gpu, folders: LearnedEstimator(gpu, (PACKAGED, *folders)),
-    "benchmark": lambda gpu, folders: _of_tables(gpu, folders, "benchmark", lambda row: row.source == PROFILE),
-    "measured": lambda gpu, folders: _of_tables(gpu, folders, "measured", lambda row: True),
+    "benchmark": _benchmarked,
+    "measured": _measured,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.learned.learned_estimator import PACKAGED, LearnedEstimator, models_in
-from presim.cost.measured import price_columns, table
+from presim.cost.measured import row_columns, row_index, table
 from presim.cost.measured.measured_estimator import MeasuredEstimator
 from presim.cost.price import Estimator
 from presim.errors import InputError
@@ -67,18 +67,22 @@ def _measured(folders: Sequence[Path], gpu: Gpu) -> _Measured:
     return _read(tuple((path, version(path)) for folder in folders for path in table.find(folder)), gpu)
 
 
+def of_tables(gpu: Gpu, folders: Sequence[Path]) -> MeasuredEstimator | None:
+    """The estimator of the folders' tables; None if they have no row of the GPU."""
+    return _measured(folders, gpu).estimator
+
+
 @functools.lru_cache(maxsize=4)
 def _read(files: tuple[tuple[Path, tuple[int, int]], ...], gpu: Gpu) -> _Measured:
     paths = [path for path, _ in files]
-    columns = price_columns.load(paths, gpu)
-    if columns is not None:
-        return _Measured(price_columns.estimator_of(columns, gpu), columns.rejected, columns.gpus)
-    rows_of_tables = table.read(paths, gpu.id)
-    if not rows_of_tables.rows:
-        return _Measured(None, rows_of_tables.rejected, rows_of_tables.gpus)
-    estimator = MeasuredEstimator(gpu, rows_of_tables.rows)
-    price_columns.save(paths, gpu, estimator, rows_of_tables)
-    return _Measured(estimator, rows_of_tables.rejected, rows_of_tables.gpus)
+    index = row_index.load(paths, gpu)
+    if index is None:
+        index = row_index.index_of(row_columns.read(paths, gpu))
+        row_index.save(paths, gpu, index)
+    if not index.keys:
+        return _Measured(None, index.rejected, index.gpus)
+    lookups = row_index.IndexedLookups(index, gpu, AnalyticEstimator(gpu))
+    return _Measured(MeasuredEstimator(gpu, lookups=lookups), index.rejected, index.gpus)
 
 
 def versions(folders: Sequence[Path]) -> tuple[tuple[Path, tuple[int, int]], ...]:

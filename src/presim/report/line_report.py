@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from presim.report import sections
-from presim.report.blocks import HeadingBlock, LinesBlock, TableBlock
 from presim.system.files.field_docs import doc
+
+if TYPE_CHECKING:
+    from presim.report.blocks import TableBlock
 
 
 class LineReport(msgspec.Struct, frozen=True):
@@ -39,6 +40,9 @@ def encode(content: LineReport) -> bytes:
 
 def page(content: LineReport) -> str:
     """An HTML page: the lines, and a table of each list of figures."""
+    from presim.report import sections
+    from presim.report.blocks import HeadingBlock, LinesBlock
+
     tables = [
         part
         for name, rows in content.figures.items()
@@ -54,6 +58,8 @@ def _is_table(rows: Any) -> bool:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """Rows with the columns of the first; only columns of words and numbers."""
+    from presim.report.blocks import TableBlock
+
     names = [name for name, value in rows[0].items() if isinstance(value, str | int | float)]
     is_number = [not isinstance(rows[0][name], str) for name in names]
     return TableBlock(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from presim.report import palette
 from presim.system import command_line
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _SHARED = Path(__file__).parent  # of what several pages include
 
@@ -23,6 +24,10 @@ def json_text(answer: Any) -> bytes:
 
 def template(path: Path, **filters: Any) -> Template:
     """An HTML template. It escapes its values and raises an error for missing ones."""
+    import importlib.metadata
+
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # most reports are no pages
+
     environment = Environment(
         loader=FileSystemLoader([path.parent, _SHARED]),
         autoescape=True,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from importlib import metadata
 from typing import Any
 
 from presim.errors import InputError
@@ -28,6 +27,8 @@ def factories(group: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=32)
 def _load_all(group: str, path: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """By ``path``, because a program may add folders to it."""
+    from importlib import metadata
+
     object_by_name: dict[str, Any] = {}
     for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
         try:

@@ -52,6 +52,29 @@ def test_help_loads_nothing_heavy() -> None:
     assert not [name for name in HEAVY if f"'{name}'" in printed.splitlines()[-1]]
 
 
+def modules_of(*words: object) -> set[str]:
+    """The modules that a call of presim has loaded."""
+    code = "import sys; from presim.cli.main import run; run(sys.argv[1:]); print(*sys.modules)"
+    call = [sys.executable, "-c", code, *map(str, words)]
+    return set(subprocess.run(call, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split())
+
+
+FOR_OTHER_OUTPUT = ("jinja2", "xml.etree", "perfetto")  # pages, topologies, timelines
+CALLS: dict[str, tuple[str, tuple[str, ...]]] = {  # what a call of each kind leaves unloaded besides
+    "lines": ("network explain --gpu h100-sxm --nodes 16 --collective all_reduce", ("rich", "email", "pyarrow")),
+    "a part of the catalogue": ("hardware show h100-sxm", ("email", "pyarrow")),
+    "a list": ("models llama3-8b", ("pyarrow",)),
+    "a simulation": ("simulate {saved}", ("torch", "numba")),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_verb_loads_nothing_for_other_outputs(kind: str, saved: Path) -> None:
+    words, others = CALLS[kind]
+    loaded = modules_of(*(word.format(saved=saved) for word in words.split()))
+    assert not loaded.intersection((*FOR_OTHER_OUTPUT, *others))
+
+
 def test_two_outputs_in_one_file_are_refused(
     saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

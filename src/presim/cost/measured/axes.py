@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -12,34 +12,39 @@ from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, G
 Key: TypeAlias = tuple[str, object]
 
 
+class Line(NamedTuple):
+    """Sizes of a signature that differ together along an axis."""
+
+    names: tuple[str, ...]  # of equal fields; the first names the axis
+    fits: Callable[[Any], bool] = lambda signature: True  # whether a signature lies on it
+
+    @property
+    def label(self) -> str:
+        """The axis in words, the first part of its key."""
+        return f"along {self.names[0]}"
+
+
+LINES: dict[type, tuple[Line, ...]] = {  # by class of signature, most reliable first
+    Gemm: tuple(Line((name,)) for name in ("m", "n", "k", "batch")),
+    GroupedGemm: (Line(("m",), lambda signature: not signature.sizes),),
+    Attention: (
+        Line(("batch",)),
+        Line(("q_len", "kv_len"), lambda signature: signature.q_len == signature.kv_len),
+        Line(("kv_len",), lambda signature: signature.q_len != signature.kv_len),
+    ),
+    Convolution: (Line(("batch",)),),
+    Copy: (Line(("bytes",)),),
+}
+
+
 def axes(signature: Signature) -> Iterator[tuple[Key, int]]:
     """Pairs of what has to be equal and the size that may differ, most reliable first."""
-    if isinstance(signature, Gemm):
-        yield from (_without(signature, name) for name in ("m", "n", "k", "batch"))
-    elif isinstance(signature, GroupedGemm):
-        if not signature.sizes:
-            yield _without(signature, "m")
-    elif isinstance(signature, Attention):
-        yield from _attention(signature)
-    elif isinstance(signature, Convolution):
-        yield _without(signature, "batch")
-    elif isinstance(signature, Copy):
-        yield _without(signature, "bytes")
-    elif isinstance(signature, MemoryBound) and signature.elements > 0:
+    for line in LINES.get(type(signature), ()):
+        if line.fits(signature):
+            others = msgspec.structs.replace(signature, **dict.fromkeys(line.names, 0))
+            yield (line.label, others), getattr(signature, line.names[0])
+    if isinstance(signature, MemoryBound) and signature.elements > 0:
         yield _memory(signature)
-
-
-def _without(signature: Signature, *names: str) -> tuple[Key, int]:
-    size: int = getattr(signature, names[0])
-    return (f"along {names[0]}", msgspec.structs.replace(signature, **dict.fromkeys(names, 0))), size
-
-
-def _attention(signature: Attention) -> Iterator[tuple[Key, int]]:
-    yield _without(signature, "batch")
-    if signature.q_len == signature.kv_len:
-        yield _without(signature, "q_len", "kv_len")
-    else:
-        yield _without(signature, "kv_len")
 
 
 def _memory(signature: MemoryBound) -> tuple[Key, int]:

@@ -31,20 +31,65 @@ class AxisPoint(NamedTuple):
     doubt: float
 
 
-class Exact(Protocol):
-    """Duration in ns and uncertainty by signature."""
+class Lookups(Protocol):
+    """What measurements say about the signatures that are asked for."""
 
-    def get(self, signature: Signature, /) -> tuple[float, float] | None:
-        """None if it was not measured."""
+    def exact(self, signature: Signature, /) -> tuple[float, float] | None:
+        """Duration in ns and uncertainty; None if it was not measured."""
+        ...
+
+    def sizes_around(self, axis: Key, size: int, /) -> tuple[int, int] | None:
+        """The nearest measured sizes, the first below ``size`` and the second not; None if one is missing."""
+        ...
+
+    def points_around(self, axis: Key, size: int, /) -> tuple[AxisPoint, AxisPoint]:
+        """The points at these sizes: the last of the smaller one and the first of the other."""
         ...
 
 
-class Lines(Protocol):
-    """The points along every axis, ascending."""
+class _MadeLookups:
+    """Lookups in dictionaries that are made of all rows at once."""
 
-    def get(self, axis: Key, default: Sequence[AxisPoint], /) -> Sequence[AxisPoint]:
-        """The points along an axis."""
-        ...
+    def __init__(self, gpu: Gpu, analytic: AnalyticEstimator, rows: Iterable[Measurement]) -> None:
+        rows_by_signature: dict[Signature, list[Measurement]] = collections.defaultdict(list)
+        for row in rows:
+            if row.gpu == gpu.id and not row.other_work:
+                rows_by_signature[row.signature].append(row)
+        signatures = list(rows_by_signature)
+        bases = analytic.price(signatures)
+        timings = [
+            Timings.of([(row.duration_ns, row.spread, row.source) for row in rows_by_signature[signature]])
+            for signature in signatures
+        ]
+        all_at_work = all(timing.all_at_work for timing in timings)
+        slower = [1.0] * len(signatures) if all_at_work else slowdown_at_work(gpu, signatures, bases)
+        self._measured = {
+            key: timing.median(factor, base is not None and base.bound == "compute")
+            for key, timing, factor, base in zip(signatures, timings, slower, bases)
+        }
+        self._points = self._lines(signatures, bases)
+
+    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[AxisPoint]]:
+        """The points along every axis, ascending."""
+        lines: dict[Key, list[AxisPoint]] = collections.defaultdict(list)
+        for signature, base in zip(signatures, bases):
+            duration, doubt = self._measured[signature]
+            if base is not None:
+                for key, size in axes(signature):
+                    lines[key].append(AxisPoint(size, math.log(duration / base.duration_ns), doubt))
+        return {key: sorted(points) for key, points in lines.items()}
+
+    def exact(self, signature: Signature) -> tuple[float, float] | None:
+        return self._measured.get(signature)
+
+    def sizes_around(self, axis: Key, size: int) -> tuple[int, int] | None:
+        points = self._points.get(axis, [])
+        index = bisect.bisect_left(points, (size,))
+        return (points[index - 1].size, points[index].size) if 0 < index < len(points) else None
+
+    def points_around(self, axis: Key, size: int) -> tuple[AxisPoint, AxisPoint]:
+        index = bisect.bisect_left(self._points[axis], (size,))
+        return self._points[axis][index - 1], self._points[axis][index]
 
 
 class MeasuredEstimator:
@@ -60,41 +105,11 @@ class MeasuredEstimator:
 
     name = "measured"
 
-    def __init__(self, gpu: Gpu, rows: Iterable[Measurement]) -> None:
+    def __init__(self, gpu: Gpu, rows: Iterable[Measurement] = (), lookups: Lookups | None = None) -> None:
+        """``lookups``: instead of rows (`presim.cost.measured.row_index`)."""
         self.gpu = gpu
         self.analytic = AnalyticEstimator(gpu)
-        rows_by_signature: dict[Signature, list[Measurement]] = collections.defaultdict(list)
-        for row in rows:
-            if row.gpu == gpu.id and not row.other_work:
-                rows_by_signature[row.signature].append(row)
-        signatures = list(rows_by_signature)
-        bases = self.analytic.price(signatures)
-        all_at_work = all(row.source in AS_AT_WORK for rows in rows_by_signature.values() for row in rows)
-        slower = [1.0] * len(signatures) if all_at_work else slowdown_at_work(gpu, signatures, bases)
-        self.measured = {
-            key: _median(rows_by_signature[key], factor, base is not None and base.bound == "compute")
-            for key, factor, base in zip(signatures, slower, bases)
-        }
-        self.points_by_axis = self._lines(signatures, bases)
-        self._exact: Exact = self.measured
-        self._points: Lines = self.points_by_axis
-
-    @classmethod
-    def of_lookups(cls, gpu: Gpu, exact: Exact, lines: Lines) -> MeasuredEstimator:
-        """The estimator of prices that were made of rows before (`presim.cost.measured.price_columns`)."""
-        estimator = cls(gpu, ())
-        estimator._exact, estimator._points = exact, lines
-        return estimator
-
-    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[AxisPoint]]:
-        """The points along every axis, ascending."""
-        lines: dict[Key, list[AxisPoint]] = collections.defaultdict(list)
-        for signature, base in zip(signatures, bases):
-            duration, doubt = self.measured[signature]
-            if base is not None:
-                for key, size in axes(signature):
-                    lines[key].append(AxisPoint(size, math.log(duration / base.duration_ns), doubt))
-        return {key: sorted(points) for key, points in lines.items() if len(points) > 1}
+        self._lookups = lookups or _MadeLookups(gpu, self.analytic, rows)
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None if the table neither has it nor surrounds it."""
@@ -103,7 +118,7 @@ class MeasuredEstimator:
 
     def _price(self, signature: Signature, base: Price | None) -> Price | None:
         bound = base.bound if base else ""
-        exact = self._exact.get(signature) or self._bare_kernel(signature) or self._untold_cast(signature)
+        exact = self._lookups.exact(signature) or self._bare_kernel(signature) or self._untold_cast(signature)
         if exact is not None:
             duration, doubt = exact
             return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
@@ -118,13 +133,13 @@ class MeasuredEstimator:
         """Duration in ns and uncertainty of a kernel's launch, by a row that knows no operator (`importers.ncu`)."""
         if not isinstance(signature, Kernel) or not (signature.bytes or signature.operator):
             return None
-        return self._exact.get(Kernel(signature.name, signature.grid, signature.block))
+        return self._lookups.exact(Kernel(signature.name, signature.grid, signature.block))
 
     def _untold_cast(self, signature: Signature) -> tuple[float, float] | None:
         """Duration in ns and uncertainty of a cast by a row of an older table, whose bytes tell that it is one."""
         if not isinstance(signature, Elementwise) or not signature.cast_operands:
             return None
-        return self._exact.get(vectorised(signature))
+        return self._lookups.exact(vectorised(signature))
 
     def _price_of_duration(
         self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str
@@ -134,17 +149,18 @@ class MeasuredEstimator:
 
     def _interpolated_ratio(self, signature: Signature) -> tuple[float, float] | None:
         """The ratio to the analytic price between the nearest rows, on the axis with the smallest gap."""
-        best: tuple[float, float, float] | None = None
+        nearest: tuple[float, Key, int] | None = None
         for key, size in axes(signature):
-            points = self._points.get(key, ())
-            index = bisect.bisect_left(points, (size,))
-            if not 0 < index < len(points) or points[index - 1].size < 1:
+            sizes = self._lookups.sizes_around(key, size)
+            if sizes is None or sizes[0] < 1:
                 continue
-            low, high = points[index - 1], points[index]
-            gap = high.size / low.size
-            if gap <= _WIDEST_GAP and (best is None or gap < best[0]):
-                best = gap, *_interpolated(low, high, size)
-        return None if best is None else best[1:]
+            gap = sizes[1] / sizes[0]
+            if gap <= _WIDEST_GAP and (nearest is None or gap < nearest[0]):
+                nearest = gap, key, size
+        if nearest is None:
+            return None
+        _, key, size = nearest
+        return _interpolated(*self._lookups.points_around(key, size), size)
 
 
 def _interpolated(low: AxisPoint, high: AxisPoint, size: int) -> tuple[float, float]:
@@ -155,17 +171,36 @@ def _interpolated(low: AxisPoint, high: AxisPoint, size: int) -> tuple[float, fl
     return log_ratio, math.hypot(max(low.doubt, high.doubt), jump, _LEAST_DOUBT)
 
 
-def _median(rows: list[Measurement], slower: float, is_compute: bool) -> tuple[float, float]:
-    """Duration in ns and uncertainty: the largest of spread, differences between rows, and half of the clock effect.
+class Timings(NamedTuple):
+    """The rows of one signature."""
 
-    `presim profile` sweeps memory between its runs, so arithmetic runs at full clocks there; a step at its power limit
-    lowers them.
-    """
-    durations = [row.duration_ns * (1.0 if row.source in AS_AT_WORK else slower) for row in rows]
-    middle = statistics.median(durations)
-    half_range = (max(durations) - min(durations)) / 2 / middle
-    doubt = max(half_range, *(row.spread for row in rows), _LEAST_DOUBT)
-    if is_compute and any(row.source == PROFILE for row in rows):
-        doubt = max(doubt, _THROTTLED / 2)
-    rests = any(row.source not in AS_AT_WORK for row in rows)
-    return middle, math.hypot(doubt, abs(math.log(slower)) / 2) if rests else doubt
+    durations_ns: Sequence[float]
+    spreads: Sequence[float]
+    sources: Sequence[str]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float, str]]) -> Timings:
+        """The timings of rows with a duration, a spread and a source each."""
+        return cls(*zip(*rows))
+
+    @property
+    def all_at_work(self) -> bool:
+        """Whether all were measured on a busy GPU."""
+        return all(source in AS_AT_WORK for source in self.sources)
+
+    def median(self, slower: float, is_compute: bool) -> tuple[float, float]:
+        """Duration in ns and uncertainty: the largest of spread, differences of rows, and half of the clock effect.
+
+        `presim profile` sweeps memory between its runs, so arithmetic runs at full clocks there; a step at its power
+        limit lowers them. ``slower``: time on a busy GPU over time on an idle one.
+        """
+        durations = [
+            duration * (1.0 if source in AS_AT_WORK else slower)
+            for duration, source in zip(self.durations_ns, self.sources)
+        ]
+        middle = statistics.median(durations)
+        half_range = (max(durations) - min(durations)) / 2 / middle
+        doubt = max(half_range, *self.spreads, _LEAST_DOUBT)
+        if is_compute and PROFILE in self.sources:
+            doubt = max(doubt, _THROTTLED / 2)
+        return middle, doubt if self.all_at_work else math.hypot(doubt, abs(math.log(slower)) / 2)

@@ -7,9 +7,11 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
@@ -26,6 +28,7 @@ _SLOWEST = (
     100.0  # relative to the formula. Of 1.25 million public rows, the slowest took 75 times as long, 749 over 20 times
 )
 _MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group", "nnz")
+REPEATED = "a second row for the same work and source"
 _SHORT_NS = 1e3  # the formula does not apply to shorter times
 
 
@@ -55,7 +58,7 @@ class Intake:
             reason = row if isinstance(row, str) else reason_to_reject(row)
             if not reason and isinstance(row, Measurement):
                 key = (row.gpu, row.signature, row.source)
-                reason = "a second row for the same work and source" if key in seen else ""
+                reason = REPEATED if key in seen else ""
                 seen.add(key)
                 if not reason:
                     self.accepted.append(row)
@@ -66,6 +69,27 @@ class Intake:
 
 def reason_to_reject(row: Measurement) -> str:
     """Why a row is impossible, as text; empty if it is possible."""
+    return reasons_to_reject([row])[0]
+
+
+def reasons_to_reject(rows: Sequence[Measurement]) -> list[str]:
+    """Why each row is impossible, as text; empty if it is possible."""
+    reasons = [_reason_by_minima(row) for row in rows]
+    slow_indices: dict[str, list[int]] = collections.defaultdict(list)
+    for index, row in enumerate(rows):
+        gpu = catalogued(row.gpu)
+        # the formula's minimum, so that few rows need the formula
+        if not reasons[index] and gpu and row.duration_ns >= _slowest_ns(datasheet_ns(row.signature, gpu)):
+            slow_indices[row.gpu].append(index)
+    for name, indices in slow_indices.items():
+        prices = _formulas(name).price([rows[index].signature for index in indices])
+        for index, price in zip(indices, prices):
+            if price is not None and rows[index].duration_ns > _SLOWEST * price.duration_ns:
+                reasons[index] = "a hundred times as slow as the formula says: another unit?"
+    return reasons
+
+
+def _reason_by_minima(row: Measurement) -> str:
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
         return "a duration that is not a positive number"
     if not 0 <= row.spread < math.inf or row.samples < 1:
@@ -74,12 +98,26 @@ def reason_to_reject(row: Measurement) -> str:
         return "sizes that are no positive numbers"
     if not _SHORTEST_NS <= row.duration_ns <= _LONGEST_NS:
         return "a duration outside 0.2 us to 10 min: another unit?"
-    gpu = _gpu(row.gpu)
+    gpu = catalogued(row.gpu)
     if gpu is None:
         return f"a GPU that the catalogue does not have: {row.gpu}"
     if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, gpu):
         return "faster than the datasheet's peak allows"
-    return "a hundred times as slow as the formula says: another unit?" if _is_slow(row, gpu) else ""
+    return ""
+
+
+def plausible(durations_ns: NDArray[np.float64], least_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Durations that `reason_to_reject` takes for certain, by the datasheet's minima; others need its closer look."""
+    within = (durations_ns >= _SHORTEST_NS) & (durations_ns <= _LONGEST_NS)
+    slowest = _SLOWEST * np.maximum(least_ns, _SHORT_NS)
+    return within & (durations_ns >= _TOLERANCE * least_ns) & (durations_ns < slowest)
+
+
+def positive_fields(kind: type[Signature]) -> tuple[str, ...] | None:
+    """Names of the whole numbers that have to be positive; None if some stand in tuples."""
+    types = typing.get_type_hints(kind)
+    names = tuple(name for name, least in _least_sizes(kind) if least > 0)
+    return names if all(types[name] is int for name in names) else None
 
 
 def possible(signature: Signature) -> bool:
@@ -113,11 +151,9 @@ def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
     return tuple(sizes)
 
 
-def _is_slow(row: Measurement, gpu: Gpu) -> bool:
-    if row.duration_ns < _SLOWEST * max(datasheet_ns(row.signature, gpu), _SHORT_NS):
-        return False  # the formula's minimum, so that few rows need the full check
-    (price,) = _formulas(gpu.id).price([row.signature])
-    return price is not None and row.duration_ns > _SLOWEST * price.duration_ns
+def _slowest_ns(least_ns: float) -> float:
+    """Time that no row is said to exceed by the formula, which is at least the datasheet's minimum."""
+    return _SLOWEST * max(least_ns, _SHORT_NS)
 
 
 @functools.cache
@@ -126,6 +162,6 @@ def _formulas(name: str) -> AnalyticEstimator:
 
 
 @functools.cache
-def _gpu(name: str) -> Gpu | None:
+def catalogued(name: str) -> Gpu | None:
     """Cached lookup of a GPU, since tables have a million rows and the catalogue does not change."""
     return catalogue.gpu(name) if name in catalogue.ids(Gpu) else None

@@ -6,6 +6,7 @@ One row is one `Measurement`; its signature is JSON, as in traces. Several files
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -49,10 +50,8 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
     listed = sorted(rows, key=lambda row: (row.gpu, _text(row.signature), row.source, row.duration_ns))
     columns: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in _COLUMNS}
     columns["signature"] = [_text(row.signature) for row in listed]
-    types = {"gpu": pa.string(), "signature": pa.string(), "duration_ns": pa.float64(), "spread": pa.float64()}
-    types |= {"samples": pa.int64(), "source": pa.string()}
     header = json.dumps({"format": FORMAT, "version": VERSION, "origin": origin}, sort_keys=True)
-    schema = pa.schema([(name, types[name]) for name in _COLUMNS], metadata={_KEY: header.encode()})
+    schema = pa.schema(list(zip(_COLUMNS, column_types())), metadata={_KEY: header.encode()})
     write_file(path, encode_parquet(pa.table(columns, schema=schema)))
 
 
@@ -65,9 +64,9 @@ def read(paths: Sequence[Path], gpu: str = "") -> Table:
     intake = Intake()
     gpus: set[str] = set()
     for path in paths:
-        content = _content(path)
-        gpus.update(name for name in content["gpu"].unique().to_pylist() if name in catalogue.ids(Gpu))
-        intake.take(_row(row) for row in (_of(content, gpu) if gpu else content).to_pylist())
+        rows = content(path)
+        gpus.update(name for name in rows["gpu"].unique().to_pylist() if name in catalogue.ids(Gpu))
+        intake.take(row_of(row) for row in (of_gpu(rows, gpu) if gpu else rows).to_pylist())
     return Table(tuple(intake.accepted), dict(sorted(intake.rejected.items())), tuple(sorted(gpus)))
 
 
@@ -81,7 +80,19 @@ def origin_of(path: Path) -> dict[str, str]:
     return dict(_header(path, _parquet(path)[1])["origin"])
 
 
-def _content(path: Path) -> pa.Table:
+def column_types() -> list[pa.DataType]:
+    """Types of the columns, as `write` has them."""
+    import pyarrow as pa
+
+    return [pa.string(), pa.string(), pa.float64(), pa.float64(), pa.int64(), pa.string()]
+
+
+def content(path: Path) -> pa.Table:
+    """The columns of a table.
+
+    Raises:
+        InputError: the file is no table, is of another version, or lacks a column.
+    """
     table, metadata = _parquet(path)
     _header(path, metadata)
     missing = [name for name in _COLUMNS if name not in table.column_names]
@@ -97,8 +108,8 @@ def _parquet(path: Path) -> tuple[pa.Table, dict[bytes, bytes]]:
         raise InputError(f"{path} cannot be read as Parquet: {error}; copy it again") from error
 
 
-def _of(content: pa.Table, gpu: str) -> pa.Table:
-    """A table without the rows of other GPUs of the catalogue."""
+def of_gpu(content: pa.Table, gpu: str) -> pa.Table:
+    """The columns of a table without the rows of other GPUs of the catalogue."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -119,10 +130,29 @@ def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
     return header
 
 
-def _row(row: dict[str, Any]) -> Measurement | str:
+def signature_of(text: Any) -> Signature | None:
+    """The signature of a cell; None if it holds none."""
     try:
-        signature = decode_json(row["signature"], Signature)
+        signature: Signature = decode_json(text, Signature)
     except (FormatError, TypeError, AttributeError):
+        return None
+    return signature
+
+
+def signatures_of(texts: Sequence[str]) -> list[Signature | None]:
+    """The signatures of many cells, decoded together where each text is one object without others in it."""
+    if all(text[:1] == "{" and text.count("{") == 1 for text in texts):
+        with contextlib.suppress(FormatError):
+            signatures = decode_json(f"[{','.join(texts)}]", list[Signature])
+            if len(signatures) == len(texts):
+                return [*signatures]
+    return [signature_of(text) for text in texts]
+
+
+def row_of(row: dict[str, Any]) -> Measurement | str:
+    """The measurement of a row's cells by column, or the reason why there is none."""
+    signature = signature_of(row["signature"])
+    if signature is None:
         return "a signature that is none"
     numbers = (row["duration_ns"], row["spread"], row["samples"])
     if any(number is None for number in numbers) or not row["gpu"] or not row["source"]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from xml.etree.ElementTree import Element
+from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.hardware.network.topology import Builder, Topology
 from presim.system.files import FormatError, decode_xml
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 _NVLINK_BPS = ((100, 50e9), (90, 25e9), (86, 14.0625e9), (70, 25e9), (60, 20e9))  # from a compute capability on
 _INFINITY_BPS = (("950", 76.8e9), ("94", 64e9), ("90a", 50e9), ("910", 50e9), ("90", 46e9))  # by part of `gcn`

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
-from rich.console import Console
 
 from presim.errors import InputError
-from presim.report import sections
-from presim.report.blocks import Block, HeadingBlock, ParagraphBlock, blocks
-from presim.report.screen import show
-from presim.report.tables import module_memory_table
 from presim.studies.saved_results.read_result import SavedResult
+
+if TYPE_CHECKING:
+    from presim.report.blocks import Block
 
 _MODULES_WIDTH = 160  # columns of the table, whatever the terminal has
 
@@ -26,7 +26,12 @@ def write(result: SavedResult) -> None:
     report = result.shown("render")
     if isinstance(report, str):
         click.echo(report)
-    elif result.kind.widest:
+        return
+    from rich.console import Console
+
+    if result.kind.widest:
+        from presim.report.screen import show
+
         show(Console(highlight=False, markup=False, emoji=False), report, result.kind.widest)
     else:
         Console(highlight=False, markup=False, emoji=False).print(report)
@@ -38,6 +43,11 @@ def write_modules(result: SavedResult) -> None:
     Raises:
         InputError: the result is not of a simulated job, or holds no such peaks.
     """
+    from rich.console import Console
+
+    from presim.report.screen import show
+    from presim.report.tables import module_memory_table
+
     peaks = result.content.memory.modules if result.kind.name == "run" else []
     if not peaks:
         raise InputError(
@@ -51,6 +61,8 @@ def write_modules(result: SavedResult) -> None:
 
 def as_blocks(result: SavedResult) -> list[Block]:
     """The report as data."""
+    from presim.report.blocks import ParagraphBlock, blocks
+
     partial: list[Block] = [ParagraphBlock(_partial(result))] if _is_unnamed(result) else []
     return [*partial, *blocks(result.shown("render"))]
 
@@ -65,6 +77,9 @@ def page(result: SavedResult) -> str:
     if result.kind.page and not _is_unnamed(result):
         text: str = result.shown("page")
         return text
+    from presim.report import sections
+    from presim.report.blocks import HeadingBlock
+
     content = as_blocks(result)
     first = content[0] if content and isinstance(content[0], HeadingBlock) and content[0].level == 1 else None
     title, remark = (first.name, first.caption) if first else (result.path.name, result.kind.verb)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
 
 from presim.system.files.file_limits import MOST_DEPTH, FormatError
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 
 def decode_xml(text: str) -> ElementTree.Element:
@@ -14,6 +16,8 @@ def decode_xml(text: str) -> ElementTree.Element:
     Raises:
         FormatError: it is no XML, nested too deep, or declares entities.
     """
+    from xml.etree import ElementTree  # which few verbs read
+
     if "<!ENTITY" in text:
         raise FormatError("it declares entities")
     parser: Any = ElementTree.XMLPullParser(("start", "end"))

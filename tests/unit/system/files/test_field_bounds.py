@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "presim.composition.graph.take": "messages between presim's own processes",
     "presim.composition.models.describe_model": "descriptions of presim: shipped, in its cache, between its processes",
     "presim.cost.profile.bench": "messages between presim's own processes",
-    "presim.cost.measured.price_columns": "a cache in presim's own folder",
+    "presim.cost.measured.row_index": "a cache in presim's own folder",
     "presim.planner.trials.point_evaluator": "messages between presim's own processes",
     "presim.planner.trials.trial_process": "messages between presim's own processes",
     "presim.planner.trials.ray_workers": "messages between presim's own processes",
