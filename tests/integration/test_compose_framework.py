@@ -142,7 +142,7 @@ def test_four_stages_of_an_interleaved_pipeline_say_what_six_do(tmp_path: Path, 
 @pytest.mark.long
 def test_stages_of_deepseek_are_composed_with_layers_of_their_own_at_the_ends(tmp_path: Path) -> None:
     """Eleven layers in six stages: the first is dense, the last stage has one, and predicts a second token."""
-    plan = {"pipeline": 6, "expert": 2, "global_batch": 2 * 14}
+    plan = {"pipeline": 6, "expert": 2, "global_batch": 2 * 10, "sequence": 512}
     composed, captured = (
         evaluated(tmp_path, DEEPSEEK, extends=extends, world_size=12, **plan) for extends in (True, False)
     )
