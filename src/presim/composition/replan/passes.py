@@ -123,12 +123,13 @@ def _is_message(trace: Trace, calls: Ints) -> NDArray[np.bool_]:
 
 def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> StepPasses:
     begin, end = np.searchsorted(calls, [step.start, step.stop]).tolist()
+    reason = ""  # why nothing repeats
     try:
         micro_batches = find_cycle(trace, step, calls).step_micro_batches
     except NotPeriodicError as error:
-        micro_batches = _messages_of_each_neighbour(trace, calls[begin:end])
+        micro_batches, reason = _messages_of_each_neighbour(trace, calls[begin:end]), str(error)
         if not micro_batches:
-            raise _not_in_turn(trace, number, str(error)) from None
+            raise _not_in_turn(trace, number, reason) from None
     contents = content_numbers(trace, calls[begin:end])
     phases = trace.columns["phase"][calls[begin:end]]
     forward = _starts(contents, phases == Phase.FORWARD, micro_batches)
@@ -138,6 +139,8 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
             trace, number, f"{micro_batches} micro-batches have {len(forward)} forward and {len(backward)} backward"
         )
     leading = int(np.searchsorted(forward, backward[0]))
+    if reason and leading == micro_batches:  # all forward passes come first
+        raise _not_in_turn(trace, number, reason)
     order = PassOrder(leading, micro_batches)
     starts = np.sort(np.concatenate([forward, backward]))
     is_forward = np.isin(starts, forward)
