@@ -34,18 +34,6 @@ LLAMA = {
 }
 
 
-DEEPSEEK = {  # a dense layer, layers with experts, and one that predicts a second token
-    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 512,
-    "intermediate_size": 1024, "moe_intermediate_size": 256, "num_hidden_layers": 11, "num_attention_heads": 8,
-    "num_key_value_heads": 8, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2,
-    "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
-    "q_lora_rank": 128, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64,
-    "vocab_size": 32000, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000,
-    "tie_word_embeddings": False, "hidden_act": "silu", "scoring_func": "sigmoid", "topk_method": "noaux_tc",
-    "num_nextn_predict_layers": 1,
-}  # fmt: skip
-
-
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_captures, "cache_folder", lambda: tmp_path / "captures")
@@ -140,13 +128,21 @@ def test_four_stages_of_an_interleaved_pipeline_say_what_six_do(tmp_path: Path, 
 
 
 @pytest.mark.long
-def test_stages_of_deepseek_are_composed_with_layers_of_their_own_at_the_ends(tmp_path: Path) -> None:
-    """Eleven layers in six stages: the first is dense, the last stage has one, and predicts a second token."""
-    plan = {"pipeline": 6, "expert": 2, "global_batch": 2 * 14}
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"virtual": 2, "global_batch": 12}, "Composed of 4 captured stages of 2 chunks: 6 stages"),
+        ({"global_batch": 10}, "Extended from 4 to 6 pipeline stages"),
+    ],
+    ids=["interleaved", "1F1B"],
+)
+def test_the_last_stage_has_fewer_layers(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:
+    """Eleven layers in six stages, or in twelve chunks, the last of which has none."""
+    model, plan = {**LLAMA, "num_hidden_layers": 11}, {"pipeline": 6, "sequence": 1024, **fields}
     composed, captured = (
-        evaluated(tmp_path, DEEPSEEK, extends=extends, world_size=12, **plan) for extends in (True, False)
+        evaluated(tmp_path, model, extends=extends, world_size=6, **plan) for extends in (True, False)
     )
-    assert any("Extended from 4 to 6 pipeline stages" in note for note in composed.notes)
+    assert any(sentence in note for note in composed.notes)
     assert composed.step_time_s == pytest.approx(captured.step_time_s, rel=0.001)
     assert composed.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
     assert composed.throughput == captured.throughput

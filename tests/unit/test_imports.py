@@ -48,6 +48,7 @@ MAY_IMPORT = {
         "presim.capture.setup",
         "presim.composition.launch_files",
         "presim.composition.launch_scripts.megatron_plan",  # names of Megatron-LM's options
+        "presim.composition.replan.stage_sources",  # which stages answer for others
     },
     # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
     "composition.launch_files": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.pass_order import PassOrder
 from presim.composition.replan.stage_ranks import messages_between_stages
 from presim.errors import InputError
+from presim.trace.collective import Collective
 from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
@@ -121,10 +123,13 @@ def _is_message(trace: Trace, calls: Ints) -> NDArray[np.bool_]:
 
 def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> StepPasses:
     begin, end = np.searchsorted(calls, [step.start, step.stop]).tolist()
+    reason = ""  # why nothing repeats
     try:
         micro_batches = find_cycle(trace, step, calls).step_micro_batches
     except NotPeriodicError as error:
-        raise _not_in_turn(trace, number, str(error)) from None
+        micro_batches, reason = _messages_of_each_neighbour(trace, calls[begin:end]), str(error)
+        if not micro_batches:
+            raise _not_in_turn(trace, number, reason) from None
     contents = content_numbers(trace, calls[begin:end])
     phases = trace.columns["phase"][calls[begin:end]]
     forward = _starts(contents, phases == Phase.FORWARD, micro_batches)
@@ -134,12 +139,29 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
             trace, number, f"{micro_batches} micro-batches have {len(forward)} forward and {len(backward)} backward"
         )
     leading = int(np.searchsorted(forward, backward[0]))
+    if reason and leading == micro_batches:  # all forward passes come first
+        raise _not_in_turn(trace, number, reason)
     order = PassOrder(leading, micro_batches)
     starts = np.sort(np.concatenate([forward, backward]))
     is_forward = np.isin(starts, forward)
     if is_forward.tolist() != [turn.is_forward for turn in order.passes()]:
         raise _not_in_turn(trace, number, "backward and forward passes do not take turns")
     return StepPasses(order, begin + starts, end)
+
+
+def _messages_of_each_neighbour(trace: Trace, calls: Ints) -> int:
+    """How often a stage sends to and receives from each neighbour in a step, if always equally often; else 0.
+
+    A first step, in which functions are compiled, repeats no cycle.
+    """
+    counts: dict[tuple[str, int, int], int] = defaultdict(int)
+    for number in trace.columns["signature"][calls[_is_message(trace, calls)]].tolist():
+        message = trace.signatures[number]
+        assert isinstance(message, Collective)
+        for direction in message.kind.split("_"):  # send_recv is both
+            counts[direction, message.group, message.peer] += 1
+    numbers = {*counts.values()}
+    return numbers.pop() if len(numbers) == 1 else 0
 
 
 def _starts(

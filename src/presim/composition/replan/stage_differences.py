@@ -14,6 +14,7 @@ from presim.composition.replan.object_names import definitions
 from presim.composition.replan.stage_ranks import messages_between_stages
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
+from presim.trace.signatures import Elementwise, Signature, vectorised
 
 Ints = NDArray[np.int64]
 _ADVICE = "capture the job with the number of stages that you want"
@@ -95,9 +96,18 @@ def _contents(trace: Trace, entries: Ints) -> list[tuple[int, tuple[Hashable, ..
     defining = np.searchsorted(entries, defined_at[entries])
     distances = np.where(defined_at[entries] >= step.start, np.arange(len(entries)) - defining, -1)
     numbers = [trace.columns[name][entries].tolist() for name in ("kind", "phase", "stream")]
-    tables = {"signature": trace.signatures, "scope": trace.scopes, "operator": trace.operators, "site": trace.sites}
+    signatures = [_without_alignment(signature) for signature in trace.signatures]
+    tables = {"signature": signatures, "scope": trace.scopes, "operator": trace.operators, "site": trace.sites}
     words = [[_at(table, index) for index in trace.columns[name][entries].tolist()] for name, table in tables.items()]
     return list(zip(entries.tolist(), zip(*numbers, *words, distances.tolist())))
+
+
+def _without_alignment(signature: Signature) -> Signature:
+    """The signature, of work on one element without how that is accessed: it depends on the address's alignment.
+
+    Megatron adds the routers' losses at the number of the layer, and some of these addresses let a kernel load several.
+    """
+    return vectorised(signature) if isinstance(signature, Elementwise) and signature.elements == 1 else signature
 
 
 def _without_order_of_sets(contents: list[tuple[int, tuple[Hashable, ...]]]) -> list[tuple[int, tuple[Hashable, ...]]]:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from presim.composition.replan.cycles import program_calls
+from presim.composition.replan import passes
+from presim.composition.replan.cycles import NotPeriodicError, program_calls
 from presim.composition.replan.interleaved_order import InterleavedOrder
 from presim.composition.replan.object_names import definitions
-from presim.composition.replan.passes import find_interleaved_passes
+from presim.composition.replan.passes import find_interleaved_passes, find_passes
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.collective import Collective
 from presim.trace.schema import Group, Kind, Phase, Trace
-from support.pipelines import kernel
+from support.pipelines import Pipeline, kernel
 
 _MANIFEST = msgspec.structs.replace(default_manifest(), world_size=2, groups=(Group("pp", (0, 1), 2),))
 _RECEIVE = Collective(kind="recv", bytes=4096, dtype="bfloat16", group=0, peer=1)
 _SEND = msgspec.structs.replace(_RECEIVE, kind="send")
+
+
+def test_micro_batches_are_counted_by_messages_where_no_cycle_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a first step, in which functions are compiled."""
+    traces = Pipeline(4, 9).traces()
+    calls = [program_calls(trace, definitions(trace)) for trace in traces]
+    expected = [[step.order for step in find_passes(*pair)] for pair in zip(traces, calls)]
+
+    def refuse(*arguments: object) -> None:
+        raise NotPeriodicError("no forward and backward pass follow others like them")
+
+    monkeypatch.setattr(passes, "find_cycle", refuse)
+    assert [[step.order for step in find_passes(*pair)] for pair in zip(traces, calls)] == expected
 
 
 def test_a_chunk_that_does_nothing_that_others_do_has_passes_of_its_own() -> None:

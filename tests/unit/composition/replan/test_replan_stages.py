@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from presim.composition.replan.replan_stages import with_stages
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
-from support.pipelines import Pipeline
+from support.pipelines import Pipeline, kernel
 from support.replanned import calls, faults, live_blocks
 
 
@@ -49,6 +49,20 @@ def test_stages_at_the_ends_keep_their_own_layers(head: int, tail: int, added: i
     assert f"With one pass less, that equals stage {head + 1}." in sentences[0]
     for trace, other in zip(extended, Pipeline(stages + added, 2 * (stages + added) + 1, ends=ends).traces()):
         assert_equal(trace, other)
+
+
+def test_how_one_element_is_accessed_may_differ_between_stages() -> None:
+    """By the alignment of its address, as that of a router's loss at the number of its layer."""
+    traces = [_with_kernel(trace, trace.manifest.rank) for trace in Pipeline(4, 9).traces()]
+    extended, _, _ = with_stages(traces, 6, {})
+    assert len(extended) == 6
+
+
+def _with_kernel(trace: Trace, cast_operands: int) -> Trace:
+    """The trace whose kernel of nine elements has one."""
+    one = msgspec.structs.replace(kernel(1), cast_operands=cast_operands)
+    signatures = tuple(one if signature == kernel(9) else signature for signature in trace.signatures)
+    return dataclasses.replace(trace, signatures=signatures)
 
 
 def test_ranks_of_a_stage_that_differ_are_pipelines_of_their_own() -> None:
