@@ -7,7 +7,7 @@ import pytest
 
 from presim.capture.reading.log import RECORD
 from presim.capture.reading.step_records import LoggedSteps, find_steps, repeated_steps, with_steps
-from presim.capture.script import current_line
+from presim.capture.script.package_folders import PACKAGE_FOLDERS
 from presim.capture.steps.marks import Event, Mark
 from presim.capture.steps.positions import Position
 from presim.capture.steps.stopping import Stop
@@ -74,7 +74,7 @@ def test_steps_begin_with_the_first_iteration_of_their_loop() -> None:
 @pytest.mark.parametrize("updates", [1, 3])
 def test_the_first_step_of_a_script_without_loops_begins_with_the_script(updates: int) -> None:
     """PyTorch's own loop within the update is no beginning: the model ran before it."""
-    torch_loop = (f"{current_line._TORCH}optim/optimizer.py:10",)
+    torch_loop = (f"{PACKAGE_FOLDERS[0]}torch/optim/optimizer.py:10",)
     written = []
     for update in range(updates):
         written.append(Mark(30 * update, Event.MODEL, Position((), 0)))
