@@ -41,7 +41,8 @@ Stream* make(int device, unsigned flags, int priority, int index) {
   stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   stream->index = index >= 0 ? uint16_t(index) : new_index();
   note("stream index=" + std::to_string(stream->index) + " device=" + std::to_string(device) +
-       " priority=" + std::to_string(stream->priority) + " nonblocking=" + std::to_string(flags & kStreamNonBlocking));
+       " priority=" + std::to_string(stream->priority) + " nonblocking=" + std::to_string(flags & kStreamNonBlocking) +
+       " recorded_device=" + std::to_string(recorded_device(device)));
   return stream;
 }
 
