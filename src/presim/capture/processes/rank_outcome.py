@@ -162,5 +162,5 @@ def _manifest(captured: CapturedRank, setting: LaunchConfig, step: StepFacts) ->
             *outcome.notes,
             *_unfilled(facts.get("unfilled_bytes", 0)),
             *_beyond_gpus(outcome.error, cluster.gpus_per_node),
-        ),  # fmt: skip
+        ),
     )
