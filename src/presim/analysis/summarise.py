@@ -10,6 +10,7 @@ import msgspec
 from presim.analysis.memory.outside_allocator import outside_allocator
 from presim.analysis.memory.peaks import analyse_memory
 from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
+from presim.analysis.notes.gpus_of_process import gpus_of_process_note, gpus_used
 from presim.analysis.notes.limit_notes import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
 from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs
@@ -108,7 +109,7 @@ def summarise(
     """
     run, trace = _Run.of(priced, timeline, device, job, broken_down), priced.trace
     step, parts = run.steps.steady, run.parts
-    flops = _with_peak(count_flops(trace, step), device)
+    flops = _with_peak(count_flops(trace, step), device, gpus_used(trace.manifest))
     collectives = by_collective(trace, timeline, step, parts)
     memory = _memory(priced, timeline, run.steps, device, memory_trace, brief=brief)
     step_time_s = _step_time_s(run.steps, trace.manifest)
@@ -164,14 +165,16 @@ def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None
     return [
         *policies_note(run.reads, ranges(sorted(rank_manifest.rank for rank_manifest in run.manifests))),
         *reader_notes(run.priced.trace, run.timeline, run.steps, flops, memory),
+        *gpus_of_process_note(run.priced.trace, run.timeline, step),
         *connecting_note(connected),
         *host_note(parts, step, device.host_factor, device.host),
         *(busy_note(parts, step, manifest.neighbours, device.slowdown) if device.host_factor else ()),
     ]
 
 
-def _with_peak(flops: Flops, device: Device) -> Flops:
-    return msgspec.structs.replace(flops, peak_per_s=device.peak_flops.get(flops.dtype))
+def _with_peak(flops: Flops, device: Device, gpus: int) -> Flops:
+    peak = device.peak_flops.get(flops.dtype)
+    return msgspec.structs.replace(flops, peak_per_s=None if peak is None else gpus * peak)
 
 
 def _step_time_s(steps: TraceSteps, manifest: Manifest) -> float | None:

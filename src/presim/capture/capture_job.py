@@ -21,6 +21,7 @@ from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.rank_outcome import read_trace
 from presim.capture.processes.wave import run_wave
 from presim.capture.ranks.auto import capture_differing
+from presim.capture.ranks.one_process import capture_one_process, is_one_process
 from presim.capture.ranks.policy_trial import PolicyTrial, try_differing_values
 from presim.capture.ranks.rank_selection import Selection
 from presim.capture.setup.environment import require_torch
@@ -86,12 +87,11 @@ def capture(
             forks=forks,
         )  # fmt: skip
         started_s = time.monotonic()
-        captured_job = (
-            _capture_differing(request, setting, progress)
-            if request.selection.ranks is None
-            else Job(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
-        )
-        if not captured_job.partial:
+        captured_job = _capture_selected(request, setting, progress)
+        if is_one_process(captured_job, request.program):
+            has_failed = any(trace.manifest.exit in FAILED for trace in captured_job.traces)
+            captured_job = capture_one_process(request.steps, setting, progress, hides_output=not has_failed)
+        elif not captured_job.partial:
             capture_s = time.monotonic() - started_s
             limit_s = min(request.limit_s, request.selection.checks.seconds + _MOST_TRIAL_TO_CAPTURE * capture_s)
             trial_setting = dataclasses.replace(setting, limit_s=limit_s)
@@ -133,7 +133,9 @@ def _no_work_message(script: str, trace: Trace) -> str:
     )
 
 
-def _capture_differing(request: CaptureRequest, setting: LaunchConfig, progress: Callable[[str], None]) -> Job:
+def _capture_selected(request: CaptureRequest, setting: LaunchConfig, progress: Callable[[str], None]) -> Job:
+    if request.selection.ranks is not None:
+        return Job(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
     return capture_differing(
         request.steps, request.selection.checks, setting, progress, keeps_finished=request.keeps_finished
     )

@@ -145,6 +145,8 @@ class Runner:
     def _collect(self) -> None:
         import torch
 
+        from presim.capture.distributed import world
+
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
         observers.steps.categorise_unfinished()
@@ -168,6 +170,7 @@ class Runner:
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
             outcome.read_backs = observers.read_backs.records()
+        outcome.has_process_group = world.has_joined()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

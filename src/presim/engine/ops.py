@@ -71,6 +71,8 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     entries = np.flatnonzero(all_codes != _NO_OP)
     code = all_codes[entries]
     streams, slot = _slots(columns["stream"][entries].astype(np.int64))
+    is_elsewhere = np.isin(streams, [*trace.manifest.stream_devices])[slot]  # on another GPU of the same process
+    code[is_elsewhere & (code == loop.RUN)] = loop.MEET  # the first GPU's work does not exclude it
     following, slot_first = _links(code, slot, len(streams))
     duration = np.where(code == loop.FETCH, fetch_ns(trace, options)[entries], priced.durations_ns()[entries])
     if len(duration) and int(duration.min()) < 0:
@@ -96,7 +98,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
         resource=resources[signature],
         target=np.where(code >= loop.FETCH, fetch_targets(code, serial), _targets(code, serial)),
         joins=joins,
-        contends=classes.of(priced)[signature],
+        contends=np.where(is_elsewhere, 0, classes.of(priced)[signature]),
         flows=classes.flows.of(priced)[signature],
     )
 

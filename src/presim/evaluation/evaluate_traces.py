@@ -266,6 +266,8 @@ def pricer_of(prices: Sequence[Path], chain: Chain | None = None) -> Pricer:
 def _coverage(captured: Sequence[Trace], job: Job) -> tuple[Coverage, list[str]]:
     """Counts of captured and represented ranks, and notes on them."""
     world_size = captured[0].manifest.world_size
+    if captured[0].manifest.devices > 1:  # one process
+        world_size = 1
     by_capture = Representatives([trace.manifest.rank for trace in captured], job.stands_for)
     figures = coverage_figures(world_size, by_capture, job.coverage)
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)

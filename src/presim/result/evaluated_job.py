@@ -206,4 +206,4 @@ class Flops(msgspec.Struct, frozen=True):
     executed: Annotated[int, doc("FLOPs executed, recomputation included.")]
     recomputed: Annotated[int, doc("FLOPs of activation recomputation (`Phase.RECOMPUTE`).")]
     dtype: Annotated[str, doc("Data type that does most of the FLOPs; MFU and HFU are held against its dense peak.")]
-    peak_per_s: Annotated[float | None, doc("Dense peak of one GPU for that type, FLOPs per second.")]
+    peak_per_s: Annotated[float | None, doc("Dense peak of the process's GPUs for that type, FLOPs per second.")]

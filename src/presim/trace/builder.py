@@ -98,10 +98,11 @@ class TraceBuilder:
         category: Category = Category.OTHER,
         scope: str = "",
         phase: Phase = Phase.OTHER,
+        gpu: int = 0,
     ) -> None:
         """Allocate a block of ``size`` bytes."""
         index = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
-        self._add(Kind.ALLOC, host_ns=host_ns, phase=phase, object_=address, value=size, scope=index)
+        self._add(Kind.ALLOC, stream=gpu, host_ns=host_ns, phase=phase, object_=address, value=size, scope=index)
         if category is not Category.OTHER:
             self.retag(address, category)
 
@@ -113,9 +114,9 @@ class TraceBuilder:
         """Free a block."""
         self._add(Kind.FREE, host_ns=host_ns, object_=address, value=size)
 
-    def segment(self, address: int, size: int, *, freed: bool = False) -> None:
+    def segment(self, address: int, size: int, *, freed: bool = False, gpu: int = 0) -> None:
         """Add a segment to the allocator, or release it to the device."""
-        self._add(Kind.SEGMENT_FREE if freed else Kind.SEGMENT_ALLOC, object_=address, value=size)
+        self._add(Kind.SEGMENT_FREE if freed else Kind.SEGMENT_ALLOC, stream=gpu, object_=address, value=size)
 
     def fetch(self, request: int, nanoseconds: int, *, is_cpu: bool = True, host_ns: int = 0) -> None:
         """Ask a data loader's worker for a batch that takes so long (`fetch_request`)."""

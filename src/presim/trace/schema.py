@@ -7,7 +7,7 @@ column     dtype   meaning
 ========== ======= ==========================================================================
 kind       uint8   `Kind`
 phase      uint8   `Phase` of the program when the host asked
-stream     uint16  index of the stream; 0 is the default stream
+stream     uint16  index of the stream; 0 is the default stream; of memory: GPU of the process, from 0
 signature  int32   index into ``signatures`` (`Kind.WORK`, `Kind.COLLECTIVE`), else -1
 scope      int32   index into ``scopes`` (module path), or -1
 operator   int32   index into ``operators``, or -1
@@ -239,6 +239,7 @@ class Manifest(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
     versions: dict[str, str] = {}
     stream_priorities: dict[Integer, Integer] = {}  # stream index -> CUDA priority (lower is more urgent)
+    stream_devices: dict[Integer, Count] = {}  # stream index -> GPU of the process, where not its first
     unmodelled_calls: dict[
         str, Count
     ] = {}  # library functions that were called and that the emulation does not implement
@@ -250,6 +251,8 @@ class Manifest(msgspec.Struct, frozen=True):
     device_total_bytes: Bytes = 0  # device memory that the driver reports
     context_bytes: Bytes = 0  # held by the driver's context
     gpus: tuple[GpuUse, ...] = ()  # if it used several GPUs of its node, or shared one; its own GPU first
+    has_process_group: bool = True  # the process joined one of torch.distributed
+    devices: Count = 1  # GPUs of the job, if one process uses them all (`torch.nn.DataParallel`, device maps)
     batch: dict[str, Integer] = {}  # tokens, samples of one rank's step, where known
     step: StepFacts = StepFacts()
     # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing

@@ -138,3 +138,12 @@ def test_an_empty_trace_has_no_ops() -> None:
     ops = build_ops(PricedTrace(TraceBuilder().trace(), ()), FREE)
     assert len(ops.entries) == len(ops.streams) == 0
     assert np.array_equal(ops.host_cum_ns, [])
+
+
+def test_gpus_of_one_process_work_at_once() -> None:
+    """Work of the second GPU is no work of the first, which runs one kernel at a time."""
+    build = TraceBuilder(msgspec.structs.replace(default_manifest(), devices=2, stream_devices={1: 1}))
+    for stream in (0, 1):
+        build.work(Copy(direction="memset", bytes=1), stream=stream)
+    ops = build_ops(priced(build), FREE)
+    assert ops.code.tolist() == [loop.RUN, loop.MEET]

@@ -1,8 +1,12 @@
-"""The allocator's blocks: their lifetimes, and the memory held at any moment."""
+"""The allocator's blocks: their lifetimes, and the memory held at any moment.
+
+Of a process with several GPUs, only blocks of the fullest one count.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +14,7 @@ from numpy.typing import NDArray
 from presim.trace.schema import Category, HostCall, Kind, Trace
 
 Ints = NDArray[np.int64]
+FULL_GPU = re.compile(r"GPU (\d+) has a total capacity")  # in PyTorch's out-of-memory message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Blocks:
 
 def find_blocks(trace: Trace) -> Blocks:
     """Match every allocation with its free, and every tag with the live block at its address."""
-    rows = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG))
+    rows = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE) & _is_on_fullest_gpu(trace) | trace.mask(Kind.RETAG))
     address = trace.columns["object"].astype(np.int64)[rows]
     order = np.lexsort((rows, address))
     rows, address = rows[order], address[order]
@@ -96,5 +101,31 @@ def pinned_host_bytes(trace: Trace) -> int | None:
 
 
 def _running_sum(trace: Trace, up: Kind, down: Kind) -> Ints:
-    kind, value = trace.columns["kind"], trace.columns["value"].astype(np.int64)
+    return _sum_of(trace, up, down, _is_on_fullest_gpu(trace))
+
+
+def _sum_of(trace: Trace, up: Kind, down: Kind, counts: NDArray[np.bool_] | bool) -> Ints:
+    kind, value = trace.columns["kind"], np.where(counts, trace.columns["value"].astype(np.int64), 0)
     return np.cumsum(np.where(kind == up, value, 0) - np.where(kind == down, value, 0))
+
+
+def peaks_by_gpu(trace: Trace) -> list[int]:
+    """Peak of reserved memory on each GPU of the process, bytes."""
+    gpu = trace.columns["stream"]
+    sums = (
+        _sum_of(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, gpu == number) for number in range(trace.manifest.devices)
+    )
+    return [max(int(reserved.max(initial=0)), 0) for reserved in sums]
+
+
+def fullest_gpu(trace: Trace) -> int:
+    """The GPU of the process that an allocation failed on, or else that reserves most."""
+    if full := FULL_GPU.search(trace.manifest.error):
+        return int(full.group(1))
+    peaks = peaks_by_gpu(trace)
+    return peaks.index(max(peaks))
+
+
+def _is_on_fullest_gpu(trace: Trace) -> NDArray[np.bool_] | bool:
+    """Mask of the entries whose memory counts; True: all, because the process has one GPU."""
+    return trace.columns["stream"] == fullest_gpu(trace) if trace.manifest.devices > 1 else True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from presim.result import Estimate
 from presim.result.memory import OTHER_PROCESSES
-from presim.trace.schema import GpuUse, Kind, Trace
+from presim.trace.schema import GpuUse, Group, Kind, Trace
 from presim.trace.signatures import Attention, Collective
 
 # Buffers and kernels of one communicator by number of ranks, as observed by NVIDIA's aiconfigurator 0.5 on A100 to B200
@@ -30,8 +32,8 @@ def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) 
     cuDNN's convolutions depends on the engine that cuDNN chooses on the GPU, and is not known.
     """
     estimates = [Estimate("CUDA context", context_bytes, context_source)] if context_bytes else []
-    used = sorted(_groups_used(trace))
     groups = trace.manifest.groups
+    used = _one_per_gpu(sorted(_groups_used(trace)), groups)
     for index in used:
         size = groups[index].size if index < len(groups) else trace.manifest.world_size
         name = groups[index].name if index < len(groups) else f"group {index}"
@@ -43,6 +45,13 @@ def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) 
     if trace.manifest.gpus and (estimate := _other_processes_estimate(trace.manifest.gpus[0])):
         estimates.append(estimate)
     return estimates
+
+
+def _one_per_gpu(used: Sequence[int], groups: Sequence[Group]) -> list[int]:
+    """The groups that have buffers on one GPU: a process with several GPUs makes a communicator on each of them."""
+    within = [index for index in used if index < len(groups) and groups[index].is_within_process]
+    elsewhere = {index for number, index in enumerate(within) if number % groups[index].size}
+    return [index for index in used if index not in elsewhere]
 
 
 def _other_processes_estimate(use: GpuUse) -> Estimate | None:

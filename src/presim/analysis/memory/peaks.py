@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presim.analysis.memory.blocks import Blocks, Ints, allocated_bytes, find_blocks, pinned_host_bytes, reserved_bytes
+from presim.analysis.memory.blocks import (
+    FULL_GPU,
+    Blocks,
+    Ints,
+    allocated_bytes,
+    find_blocks,
+    pinned_host_bytes,
+    reserved_bytes,
+)
 from presim.analysis.memory.module_peaks import module_peaks
 from presim.analysis.time.scopes import merge_numbers
 from presim.analysis.time.steps import Step
@@ -18,7 +26,6 @@ from presim.units import gib, percent
 
 TIMELINE_POINTS = 128
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_FULL_GPU = re.compile(r"GPU (\d+) has a total capacity")
 _REQUEST = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 
 
@@ -129,7 +136,7 @@ def judge(
 
 def _other_processes_sentence(trace: Trace) -> str:
     """What other processes hold on the GPU that was full, as a sentence with a leading blank; empty if nothing."""
-    full = _FULL_GPU.search(trace.manifest.error)
+    full = FULL_GPU.search(trace.manifest.error)
     for use in trace.manifest.gpus:
         if full and use.gpu == int(full.group(1)) and use.processes > 1:
             sharing = f"{use.processes} processes of the node hold {gib(use.all_bytes)} on GPU {use.gpu}"

@@ -149,7 +149,7 @@ def reader_notes(trace: Trace, timeline: Timeline, steps: TraceSteps, flops: Flo
     notes += growth_note(step_peaks(trace))
     ranks = data_parallel_ranks(trace)
     notes += _separate_programs_note(trace.manifest, ranks)
-    if trace.manifest.batch and ranks != trace.manifest.world_size:
+    if trace.manifest.batch and ranks != trace.manifest.world_size and trace.manifest.devices == 1:
         notes.append(f"Throughput assumes that {ranks} of {trace.manifest.world_size} ranks read different data.")
     counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)
     if counted > memory.peak_allocated_bytes:

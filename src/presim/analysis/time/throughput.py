@@ -93,6 +93,8 @@ def data_parallel_ranks(trace: Trace) -> int:
     manifest = trace.manifest
     if stated_ranks := manifest.batch.get("data_parallel_ranks"):
         return stated_ranks
+    if manifest.devices > 1:  # one process, whose batch is the job's
+        return 1
     if are_separate_programs(manifest):
         return max(manifest.world_size // processes_per_gpu(manifest), 1)
     sharing = [group for group in manifest.groups if _shares_data(group, manifest.world_size)]
@@ -106,7 +108,7 @@ def are_separate_programs(manifest: Manifest) -> bool:
     """Whether the ranks of a captured job never communicated with each other, though the script ended well."""
     is_complete = manifest.origin == "captured" and manifest.exit in ("ok", "stopped")
     is_alone = all(group.is_within_process for group in manifest.groups)
-    return is_complete and manifest.world_size > 1 and is_alone
+    return is_complete and manifest.world_size > 1 and manifest.devices == 1 and is_alone
 
 
 def processes_per_gpu(manifest: Manifest) -> int:

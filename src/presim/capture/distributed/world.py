@@ -22,6 +22,13 @@ import torch.distributed as dist
 from presim.capture.rendezvous.present_ranks import group_prefix
 from presim.trace.representatives import Representatives
 
+_joined: list[bool] = []  # not empty: this process joined a process group
+
+
+def has_joined() -> bool:
+    """Whether the script joined a process group, which it may have left since."""
+    return bool(_joined)
+
 
 def install(port: int, rank: int, representatives: Representatives) -> None:
     """Install before the script runs; no effect if torch was built without distributed.
@@ -89,6 +96,7 @@ def _list_present_members(present: tuple[int, ...]) -> None:
 
     @functools.wraps(create)
     def create_named(size: int, rank: Any, members: Any, backend: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
+        _joined.append(True)
         if len(present) > 1:
             store = dist.PrefixStore(group_prefix(members or range(size), present), store)
         return create(size, rank, members, backend, store, *args, **kwargs)

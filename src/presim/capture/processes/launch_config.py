@@ -46,6 +46,7 @@ class LaunchConfig:
     # Creates a simulator for each wave; its argument detects ranks that wait for others.
     simulator: Callable[[BlockedRanks], contextlib.AbstractContextManager[Simulator]] | None = None
     forks: Forks = dataclasses.field(default_factory=Forks)  # starts processes
+    is_one_process: bool = False  # rank 0 alone is the job, and uses all GPUs of its node
 
 
 @dataclasses.dataclass(frozen=True)

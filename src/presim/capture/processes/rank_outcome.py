@@ -108,6 +108,14 @@ def _unfilled(size: int) -> list[str]:
     return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
 
 
+def _beyond_gpus(error: str, gpus: int) -> list[str]:
+    """A note if the script failed because it used a GPU that its node does not have."""
+    if "invalid device ordinal" not in error:
+        return []
+    plural = "s" if gpus > 1 else ""
+    return [f"The script uses a GPU beyond the {gpus} GPU{plural} of its node: --gpus-per-node N gives it N of them."]
+
+
 def _typical_input(inputs: Sequence[tuple[int, int]]) -> dict[str, int]:
     """Tokens and samples of a usual step: of the median one. The first may also infer shapes."""
     later = sorted((counts for counts in inputs[1:] if any(counts)), key=sum) or sorted(inputs[:1])
@@ -137,6 +145,8 @@ def _manifest(captured: CapturedRank, setting: LaunchConfig, step: StepFacts) ->
         memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
         device_total_bytes=cluster.gpu.memory_bytes,
         context_bytes=cluster.gpu.context_bytes,
+        has_process_group=outcome.has_process_group,
+        devices=cluster.world_size if setting.is_one_process else 1,
         batch=_typical_input(step.inputs),
         step=msgspec.structs.replace(step, sample=outcome.sample),
         model=model,
@@ -147,5 +157,10 @@ def _manifest(captured: CapturedRank, setting: LaunchConfig, step: StepFacts) ->
         misuse=outcome.misuse,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,
-        notes=(*program.notes, *outcome.notes, *_unfilled(facts.get("unfilled_bytes", 0))),
+        notes=(
+            *program.notes,
+            *outcome.notes,
+            *_unfilled(facts.get("unfilled_bytes", 0)),
+            *_beyond_gpus(outcome.error, cluster.gpus_per_node),
+        ),
     )

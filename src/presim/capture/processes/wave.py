@@ -153,7 +153,7 @@ def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: 
     rank_directory = directory / str(rank)
     rank_directory.mkdir()
     cluster, program = setting.cluster, setting.program
-    worker = Worker(rank, cluster.world_size, cluster.gpus_per_node, port)
+    worker = Worker(rank, 1 if setting.is_one_process else cluster.world_size, cluster.gpus_per_node, port)
     device = rank_directory / "device"
     device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
     control = Control(
@@ -174,8 +174,10 @@ def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: 
     )
     path = rank_directory / "control.json"
     path.write_bytes(msgspec.json.encode(control))
-    variables = environment(setting.libraries, device, rank_directory, program.variables_for(worker))
-    variables |= {"PRESIM_RANK": str(rank), "PRESIM_WORLD_SIZE": str(cluster.world_size)}
+    launched = {} if setting.is_one_process else program.variables_for(worker)
+    variables = environment(setting.libraries, device, rank_directory, launched)
+    variables |= {"PRESIM_ONE_PROCESS": "1"} if setting.is_one_process else {}
+    variables |= {"PRESIM_RANK": str(rank), "PRESIM_WORLD_SIZE": str(worker.world_size)}
     if len(wave.ranks) > 1:
         variables |= exchange_variables(_exchange_directory(directory, wave), rank, cluster.world_size)
     return Start(rank, path, variables, program.python, setting.stdout)

@@ -62,6 +62,9 @@ def _complete_manifest(manifest: Manifest, tables: Tables, log: Log, streams: se
     fields["stream_priorities"] = {
         index: priority for index, priority in stream_priorities(log.notes).items() if index in streams
     }
+    fields["stream_devices"] = {
+        index: device for index, device in stream_devices(log.notes).items() if index in streams
+    }
     fields["gpus"] = gpu_uses(log.notes, manifest.rank, manifest.gpus_per_node)
     assumptions = packed_attention.notes(tables.packed_attentions)
     fields["notes"] = (*manifest.notes, *remarks, *assumptions, *sharing_notes(fields["gpus"], manifest.rank))
@@ -73,6 +76,13 @@ def stream_priorities(notes: Sequence[str]) -> dict[int, int]:
     described = [parse(note) for note in notes if note.startswith("stream ")]
     priorities = {stream.number("index"): stream.number("priority") for stream in described}
     return {index: priorities[index] for index in sorted(priorities) if priorities[index]}
+
+
+def stream_devices(notes: Sequence[str]) -> dict[int, int]:
+    """The GPU of each stream on another than the first, if one process uses all of them."""
+    described = [parse(note) for note in notes if note.startswith("stream ")]
+    devices = {stream.number("index"): stream.number("recorded_device") for stream in described}
+    return {index: devices[index] for index in sorted(devices) if devices[index]}
 
 
 def _distinct_rows(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

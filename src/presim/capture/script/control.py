@@ -38,6 +38,7 @@ class ScriptOutcome(msgspec.Struct):
     end: Stop | None = None  # the script's steps, and after how many of them it was stopped
     sample: str = ""  # how samples were counted, as a clause
     used_cuda: bool = False
+    has_process_group: bool = False  # it joined one of torch.distributed
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # parameters, parameters_local, unfilled_bytes
     notes: tuple[str, ...] = ()  # sentences about what the script used

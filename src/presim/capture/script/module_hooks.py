@@ -8,6 +8,7 @@ gradients and optimizer states around the optimizer's step.
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -36,6 +37,7 @@ class ModuleScopes:
         self.batch = OutermostCalls()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
+        self._replicas: dict[int, weakref.ref[nn.Module]] = {}  # of `DataParallel`, which makes new ones at each call
         self._depth = 0
         self._call_overhead_ns = 0  # time that PyTorch takes to call both hooks of a module
         self._own_ns = 0  # time spent inside the hooks
@@ -110,13 +112,28 @@ class ModuleScopes:
 
     def _name(self, module: nn.Module) -> int:
         """Name all modules below an outermost one; a module called by itself is named after its class."""
-        self._roots[id(module)] = module
+        if getattr(module, "_is_replica", False):
+            for child in module.modules():
+                self._name_while_alive(child)
+        else:
+            self._roots[id(module)] = module
         root = type(module).__name__
         for name, child in module.named_modules():
             self._names.setdefault(id(child), self.hook.scope_id(f"{root}.{name}" if name else root))
             if getattr(child, "batch_first", True) is False:
                 self._sequence_first.add(id(child))
         return self._names[id(module)]
+
+    def _name_while_alive(self, module: nn.Module) -> None:
+        """Forget the module's name when it is gone, because another may get its id."""
+        number = id(module)
+
+        def forget(_: weakref.ref[nn.Module]) -> None:
+            self._replicas.pop(number, None)
+            self._names.pop(number, None)
+            self._sequence_first.discard(number)
+
+        self._replicas[number] = weakref.ref(module, forget)
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
         """Record a call of an outermost module; ``start_ns`` and the result as for `categorise_blocks`."""

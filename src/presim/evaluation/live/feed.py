@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.capture.reading.assemble import Tables, stream_priorities
+from presim.capture.reading.assemble import Tables, stream_devices, stream_priorities
 from presim.capture.reading.log import UNCLAIMED
 from presim.capture.reading.log_tail import LogTail
 from presim.cost.chain import Chain, demands_of
@@ -66,6 +66,7 @@ class Feed:
         self._flows: list[Flows | None] = []
         self._representatives = representatives or Representatives([rank])
         self._last_ns: int | None = None  # CPU time of the last record
+        self._stream_devices: dict[int, int] = {}  # of a process with several GPUs: those beside the first
         self._priorities: dict[int, int] = {}  # CUDA's, of streams with another than the default
         self._notes_read = 0
         self._waits: dict[int, int] = {}  # index of the record of a synchronisation -> op
@@ -188,6 +189,7 @@ class Feed:
         notes = self.tail.notes[self._notes_read :]
         self._notes_read = len(self.tail.notes)
         self._priorities |= stream_priorities(notes)
+        self._stream_devices |= stream_devices(notes)
         return Manifest(
             world_size=self.cluster.world_size,
             rank=self.rank,
@@ -196,6 +198,7 @@ class Feed:
             script="",
             groups=groups,
             stream_priorities=self._priorities,
+            stream_devices=self._stream_devices,
         )
 
     def _aim(self, ops: RankOps, serials: list[int], numbers: list[int]) -> None:

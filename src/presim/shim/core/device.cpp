@@ -1,6 +1,9 @@
 #include "device.h"
 
+#include <cstdlib>
+
 #include "fork.h"
+#include "recorder.h"
 #include "visible_gpus.h"
 
 namespace presim {
@@ -17,6 +20,11 @@ int set_current_device(int device) {
   if (!valid_device(device)) return kInvalidDevice;
   current = device;
   return kSuccess;
+}
+
+uint16_t recorded_device(int device) {
+  static const bool has_all_gpus = std::getenv("PRESIM_ONE_PROCESS") != nullptr;
+  return has_all_gpus ? uint16_t(device) : 0;
 }
 
 int device_ready() {

@@ -30,7 +30,7 @@ int free_at(void* address, bool of_space(const Range&), int error) {
   forget(address, range.bytes);
   release_addresses(address, range.bytes);
   uncharge(range.device, range.charged);
-  if (range.on_device()) append(Kind::SegmentFree, 0, int64_t(range.base), int64_t(range.charged));
+  if (range.on_device()) append(Kind::SegmentFree, recorded_device(range.device), int64_t(range.base), int64_t(range.charged));
   return kSuccess;
 }
 
@@ -101,7 +101,7 @@ int allocate_device(void** address, size_t bytes, Space space) {
   range.device = device;
   range.charged = charged;
   add_range(range);
-  append(Kind::SegmentAlloc, 0, int64_t(range.base), int64_t(charged));
+  append(Kind::SegmentAlloc, recorded_device(device), int64_t(range.base), int64_t(charged));
   *address = made;
   return kSuccess;
 }

@@ -42,7 +42,9 @@ std::atomic<bool> any_used{false};
 
 size_t whole(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void log_growth(const Pool& pool, Kind kind, size_t bytes) { append(kind, 0, reinterpret_cast<int64_t>(&pool), int64_t(bytes)); }
+void log_growth(const Pool& pool, Kind kind, size_t bytes) {
+  append(kind, recorded_device(pool.device), reinterpret_cast<int64_t>(&pool), int64_t(bytes));
+}
 
 // locked
 bool grow(Pool& pool, size_t needed) {

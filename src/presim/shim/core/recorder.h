@@ -99,6 +99,9 @@ PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
 
+// `stream` of records of memory: its device; 0 if the process is one of several ranks, each with a GPU of its own.
+PRESIM_API uint16_t recorded_device(int device);
+
 // How far the host has come.
 struct Progress {
   uint64_t records = 0, launches = 0;

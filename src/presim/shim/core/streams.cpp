@@ -40,8 +40,10 @@ Stream* make(int device, unsigned flags, int priority, int index) {
   stream->flags = flags;
   stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   stream->index = index >= 0 ? uint16_t(index) : new_index();
+  uint16_t recorded = recorded_device(device);
   note("stream index=" + std::to_string(stream->index) + " device=" + std::to_string(device) +
-       " priority=" + std::to_string(stream->priority) + " nonblocking=" + std::to_string(flags & kStreamNonBlocking));
+       " priority=" + std::to_string(stream->priority) + " nonblocking=" + std::to_string(flags & kStreamNonBlocking) +
+       (recorded > 0 ? " recorded_device=" + std::to_string(recorded) : ""));
   return stream;
 }
 

@@ -123,7 +123,7 @@ int map_virtual(void* address, size_t bytes, void* handle) {
   range.owner = physical;
   add_range(range);
   ++physical->references;
-  append(Kind::SegmentAlloc, 0, int64_t(base), int64_t(range.charged));
+  append(Kind::SegmentAlloc, recorded_device(range.device), int64_t(base), int64_t(range.charged));
   return kSuccess;
 }
 
@@ -138,7 +138,7 @@ int unmap_virtual(void* address, size_t bytes) {
     bool whole = find_range(reinterpret_cast<void*>(base), &range) && range.base == base && range.space == Space::Mapped;
     if (!whole || base + range.bytes > end || !remove_range(base, &range)) return kInvalidValue;
     madvise(reinterpret_cast<void*>(base), range.bytes, MADV_DONTNEED);
-    append(Kind::SegmentFree, 0, int64_t(base), int64_t(range.charged));
+    append(Kind::SegmentFree, recorded_device(range.device), int64_t(base), int64_t(range.charged));
     drop(static_cast<Physical*>(range.owner));
     base += range.bytes;
   }

@@ -5,9 +5,11 @@
 // statistics at the next report. Until then it is PyTorch's rounding of the request.
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <array>
 #include <unordered_map>
 
 #include "blocks.h"
+#include "device.h"
 #include "memory.h"
 #include "misuse.h"
 #include "operators.h"
@@ -28,9 +30,9 @@ struct Blocks {
   uint64_t pending_record = UINT64_MAX;
 };
 
-Blocks& blocks() {
-  static auto* state = new Blocks;  // guarded by the allocator's own lock
-  return *state;
+Blocks& blocks(c10::DeviceIndex device) {
+  static auto* states = new std::array<Blocks, kMaxDevices>;  // each is guarded by the lock of its device's allocator
+  return (*states)[size_t(device)];
 }
 
 int64_t allocated_now(c10::DeviceIndex device) {
@@ -45,8 +47,8 @@ void settle_pending(Blocks& state, int64_t bytes) {
   state.pending_record = UINT64_MAX;
 }
 
-uint64_t append_block(Kind kind, size_t address, int64_t bytes) {
-  uint64_t index = append(kind, 0, int64_t(address), bytes);
+uint64_t append_block(Kind kind, const TraceEntry& entry, int64_t bytes) {
+  uint64_t index = append(kind, recorded_device(entry.device_), int64_t(entry.addr_), bytes);
   Record* record = record_at(index);
   if (record != nullptr && context().op_depth == 0) record->op = current_range();
   return index;
@@ -61,20 +63,20 @@ bool of_the_common_pool(const Entry& entry) {
 }
 
 void block_given(const TraceEntry& entry) {
-  Blocks& state = blocks();
+  Blocks& state = blocks(entry.device_);
   int64_t now = allocated_now(entry.device_);
   settle_pending(state, now - state.allocated);
   state.allocated = now;
   int64_t rounded = std::max<int64_t>(512, (int64_t(entry.size_) + 511) / 512 * 512);
   state.bytes[entry.addr_] = rounded;
   state.pending = entry.addr_;
-  state.pending_record = append_block(Kind::Alloc, entry.addr_, rounded);
+  state.pending_record = append_block(Kind::Alloc, entry, rounded);
   if (of_the_common_pool(entry)) block_begins(entry.addr_, size_t(rounded));
   presim_zero_block(reinterpret_cast<void*>(entry.addr_), entry.size_);
 }
 
 void block_returned(const TraceEntry& entry) {
-  Blocks& state = blocks();
+  Blocks& state = blocks(entry.device_);
   int64_t now = allocated_now(entry.device_);
   auto found = state.bytes.find(entry.addr_);
   int64_t bytes = found == state.bytes.end() ? int64_t(entry.size_) : found->second;
@@ -83,7 +85,7 @@ void block_returned(const TraceEntry& entry) {
   state.allocated = now;
   if (found != state.bytes.end()) state.bytes.erase(found);
   block_ends(entry.addr_);
-  append_block(Kind::Free, entry.addr_, bytes);
+  append_block(Kind::Free, entry, bytes);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ void skip_message(Communicator& comm, int peer, bool sent) {
 // The rank posts its pending contributions where known, and nothing afterwards.
 PRESIM_EXPORT void presim_ranks_end() {
   using namespace presim::libs::nccl;
-  if (!mail::active()) return;
+  if (!mail::active()) return presim::close_accounts();
   AsItIs ours;
   std::unique_lock guard(pending_lock());
   auto owes = [] {

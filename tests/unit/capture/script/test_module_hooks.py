@@ -64,6 +64,13 @@ results["forward"] = list(told.calls)
 told.calls.clear()
 optimizer.step()
 results["step"] = list(told.calls)
+
+import weakref
+replica = model._replicate_for_data_parallel()
+replica(torch.ones(2, 4, device="cuda"))
+reference = weakref.ref(replica)
+del replica
+results["is_replica_kept"] = reference() is not None
 """
 
 
@@ -79,6 +86,7 @@ def test_time_to_categorise_a_model_is_subtracted_before_its_records(tmp_path: P
     assert long > 300 * 1000  # a microsecond for each module at least
     assert max(rest) < long
     assert results["forward"][-1][0] == "own"
+    assert not results["is_replica_kept"]  # `DataParallel` makes new ones at each call
 
 
 @pytest.mark.long
