@@ -148,6 +148,21 @@ def test_other_versions_and_damaged_results_are_refused_in_a_sentence(
     assert refused(**others).startswith(f"{path} is a damaged result of `{kind.verb}` (")
 
 
+@pytest.mark.parametrize(
+    ("part", "figure", "value"), [("job", "world_size", 0), ("", "step_time_s", -1.0), ("time", "compute_s", 1e308)]
+)
+def test_a_report_of_figures_that_no_prediction_has_is_refused(
+    samples: dict[str, Sample], tmp_path: Path, part: str, figure: str, value: float
+) -> None:
+    path, content = tmp_path / "result.json", json.loads(samples["run"].path.read_text())
+    table = content[part] if part else content
+    assert figure in table
+    table[figure] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"damaged result of .*{figure} is .*, and lies between"):
+        read(path)
+
+
 INTERRUPTED = "interrupted after 12 of 40 trials"
 
 

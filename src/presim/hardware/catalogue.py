@@ -17,6 +17,7 @@ from presim.errors import InputError, PresimError
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, keys, load_toml, merge_tables, unsourced
 from presim.hardware.gpu_schema import Gpu, Sourced
+from presim.system.files import names_file, shortened
 
 ROOT = Path(__file__).parent / "data"
 P = TypeVar("P", bound=Sourced)
@@ -94,12 +95,12 @@ def builtin_path(kind: type[Sourced], name: str) -> Path:
     """The file of a built-in part, by id or alias."""
     plain = _normalise_name(name)
     path = ROOT / _FOLDERS[kind] / f"{aliases(kind).get(plain, plain)}.toml"
-    if plain and "/" not in plain and path.is_file():
+    if plain and "/" not in plain and names_file(path):
         return path
     similar_names = nearest(name, (kind,))
     hint = f"did you mean {' or '.join(similar_names)}? " if similar_names else ""
     raise InputError(
-        f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
+        f"unknown {_WORDS[kind]} {shortened(name)!r}: {hint}`presim hardware list` shows all; "
         f"a path ending in .toml is read as your own description."
     )
 

@@ -78,9 +78,14 @@ def decode(data: bytes, name: str = "the result") -> Result:
             result = decode_json(data, Result, most_integer=MOST_FLOPS)
     except (FormatError, msgspec.MsgspecError, KeyError, TypeError) as error:
         raise InputError(f"{name} is not a result of presim ({error}); make one with `presim run --json`") from error
-    if problem := next(_impossible(msgspec.to_builtins(result), "$"), ""):
-        raise InputError(f"{name} is damaged: {problem}; make it again with `presim run --json`")
+    if impossible := problem(result):
+        raise InputError(f"{name} is damaged: {impossible}; make it again with `presim run --json`")
     return result
+
+
+def problem(result: Result) -> str:
+    """The first figure that no prediction has, as a clause; empty: there is none."""
+    return next(_impossible(msgspec.to_builtins(result), "$"), "")
 
 
 def _impossible(value: Any, path: str) -> Iterator[str]:

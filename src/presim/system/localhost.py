@@ -22,6 +22,7 @@ def listening_socket(port: int, option: str, host: str = HOSTS[1]) -> socket.soc
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # a client may come as soon as the address is told
     except OSError as error:
         listener.close()
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:

@@ -124,6 +124,8 @@ ENDING = "`presim hardware list` shows all; a path ending in .toml is read as yo
         ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or p100-pcie or a100-pcie or h100? "),
         ("", "unknown GPU '': "),
         ("data/gpus/t4", "unknown GPU 'data/gpus/t4': "),
+        ("y" * 300, "unknown GPU 'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy…yyyyyyyyyyyyyyyyyyyy (300 characters)': "),
+        ("t\x004", "unknown GPU 't\\\\x004': did you mean t4? "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, message: str) -> None:

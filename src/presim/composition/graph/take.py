@@ -24,7 +24,9 @@ from presim.composition.graph.graph_schema import VERSION, OperatorGraph
 from presim.composition.graph.recording import Recording
 from presim.errors import InputError
 from presim.system.files import (
+    FormatError,
     decode_messagepack,
+    decode_settings_json,
     digest_of,
     first_bytes,
     make_folder,
@@ -52,6 +54,7 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     config = config_file(model)
     if config is None:
         return take(model, dtype)
+    _check(config)
     torch = find_torch()
     if torch is None and (graph := _packaged_graph(config, dtype)) is not None:
         return msgspec.structs.replace(graph, model=model)
@@ -87,6 +90,17 @@ def _packaged_graph(config: Path, dtype: str) -> OperatorGraph | None:
         if packaged_file(config.stem, graph_key(config, dtype, graph.versions["torch"])) == path:
             return graph
     return None
+
+
+def _check(config: Path) -> None:
+    """Refuse a config that the exporter could not read, before it starts."""
+    advice = "give a model's config.json"
+    try:
+        content = decode_settings_json(read_bytes(config, advice))
+    except FormatError as error:
+        raise InputError(f"{config} is not valid JSON ({error}); {advice}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{config} is no JSON object; {advice}")
 
 
 def _is_graph(path: Path) -> bool:

@@ -110,8 +110,13 @@ def asked_of(body: object, longest: int, *, is_chat: bool) -> Asked:
     usage = _truth(options or {}, "include_usage")
     choices = _whole(body, "n", 1)
     if choices is None or not 1 <= choices <= _MOST_CHOICES:
-        raise RefusedError(f"n must be at least 1, got {choices}.", "n")
+        bound = f"at most {_MOST_CHOICES}" if choices and choices > 1 else "at least 1"
+        raise RefusedError(f"n must be {bound}, got {choices}.", "n")
+    if not is_chat and body.get("suffix") is not None:
+        raise RefusedError("suffix is not currently supported")
     least = _whole(body, "min_tokens", 0) or 0
+    if least < 0:
+        raise RefusedError(f"min_tokens must be greater than or equal to 0, got {least}.")
     if output is not None and least > output:
         raise RefusedError(f"min_tokens must be less than or equal to max_tokens={output}, got {least}.")
     return Asked(

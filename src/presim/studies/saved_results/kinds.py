@@ -25,6 +25,7 @@ class ResultKind:
     render: str  # the content as a renderable of rich, or as lines of text
     fields: str  # every result has them, and no result of another kind has them all
     struct: str = ""  # type of the content; empty: a dictionary
+    problem: str = ""  # names a figure of the content that no prediction has; empty: none is looked for
     widest: int = 0  # columns of the report; 0: all of the terminal
     write: str = ""  # prints it, where that takes more than printing what ``render`` returns
     page: str = ""  # an HTML page of its own; empty: the page that any report has
@@ -67,6 +68,7 @@ KINDS = (
         "presim.report.terminal:render",
         "job ranks exit steps",
         struct="presim.result:Result",
+        problem="presim.report.json:problem",
         widest=104,
         page="presim.report.html:render",
         names_partial=True,

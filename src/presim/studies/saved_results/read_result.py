@@ -81,6 +81,8 @@ def read(path: Path) -> SavedResult:
         content = to_type(document, kind.part("struct")) if kind.struct else document
     except (msgspec.ValidationError, *_DAMAGES) as error:
         raise _damaged(path, kind, str(error)) from error
+    if kind.problem and (problem := kind.part("problem")(content)):
+        raise _damaged(path, kind, problem)
     result = SavedResult(path, kind, content, _partial(document))
     if not kind.struct:
         result.shown("render")  # a dictionary is checked by what is made of it

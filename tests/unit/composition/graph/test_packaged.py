@@ -55,3 +55,20 @@ def test_a_packaged_graph_needs_no_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_
         with pytest.raises(InputError, match="no PyTorch"):
             open_graph(model, dtype)
     assert asked == [(str(other), "bfloat16"), ("llama3-8b", "float16")]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[" * 20_000, "is not valid JSON (line 1, byte 100 is nested deeper than 100 levels)"),
+        ('{"num_hidden_layers": 1, "num_hidden_layers": 2}', "is not valid JSON ("),
+        ("[1]", "is no JSON object"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_refused_before_it_is_traced(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(InputError) as refused:
+        open_graph(str(path))
+    assert str(refused.value).startswith(f"{path} {reason}")
+    assert str(refused.value).endswith("; give a model's config.json")
