@@ -136,6 +136,14 @@ CASES = {
         3 * 1024,
         iterations=3,
     ),
+    "accumulation over one tensor by a model that scales its embeddings": Case(
+        "model = nn.Sequential(nn.Embedding(100, width, max_norm=1.0), nn.Linear(width, width, bias=False)).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)\nx = torch.randint(0, 100, (64, 16), device='cuda')\n"
+        "for i in range(30):\n    model(x).square().mean().backward()\n    if i % 3 == 2:\n        update(optimizer)",
+        9,
+        3 * 64,
+        iterations=3,
+    ),
     "a trainer's loop": Case(
         "class Trainer:\n    count = 0\n    def fit(self):\n        while self.count < 20:\n"
         "            self.advance()\n"

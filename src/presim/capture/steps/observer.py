@@ -75,6 +75,9 @@ class StepObserver:
         self._boundaries: list[tuple[int, int]] = []
         self._updates = 0  # serial of STEP records
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
+        self._called: tuple[int, list[torch.nn.Parameter]] | None = (
+            None  # the model in training, its sample of parameters
+        )
         self._reads = BatchReads()
         self.is_in_model = False  # an outermost module has been called and has not returned
         self._recorded: _Recorded | None = None  # while a CUDA graph is captured
@@ -104,14 +107,18 @@ class StepObserver:
             if id(module) not in self._versions:
                 self.trained_elements = max(self.trained_elements, elements_of(trained))
             sample = trained[:1] + trained[len(trained) // 2 :][:1] + trained[-1:]
-            version = sum(parameter._version for parameter in sample)
+            version = _version_of(sample)
             is_changed = self._versions.get(id(module), version) != version
+            self._called = id(module), sample
             self._versions[id(module)] = version
             self._reads.model_called(is_changed)
         self.mark(Event.MODEL, has_gradients, is_changed, target=id(module))
 
     def model_returned(self, tokens: int, samples: int, batch: torch.Tensor | None = None) -> None:
         """The model has returned; the numbers are those of its input, and ``batch`` is the tensor that has them."""
+        if self._called is not None:  # what a model changes itself, as embeddings with a max_norm do, is no update
+            module, sample = self._called
+            self._versions[module], self._called = _version_of(sample), None
         if batch is not None and self._reads.is_again(batch):
             return
         if self._recorded is not None:
@@ -251,6 +258,11 @@ def _is_capturing() -> bool:
 
 def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _version_of(parameters: list[torch.nn.Parameter]) -> int:
+    """A number that grows with each change of the parameters in place."""
+    return sum(parameter._version for parameter in parameters)
 
 
 def _call_before(
