@@ -313,7 +313,6 @@ def test_a_file_of_nemo_is_arguments_of_megatron(tmp_path: Path) -> None:
     ("size", "added", "words"),
     [
         ("${multiply:4, ${.hidden_size}}", "", "ffn_hidden_size of llama.yaml is .*, computed from other fields"),
-        ("14336", "    x: 1\n  activation: reglu\n", "the activation reglu"),
         ("14336", "  peft:\n    peft_scheme: lora\n", "trains adapters \\(lora\\)"),
     ],
 )
@@ -321,3 +320,9 @@ def test_files_of_nemo_that_are_refused(tmp_path: Path, size: str, added: str, w
     (tmp_path / "llama.yaml").write_text(_NEMO % size + added)
     with pytest.raises(InputError, match=words):
         read_launch(f"{tmp_path}/llama.yaml")
+
+
+def test_an_activation_of_nemo_that_megatron_lacks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "llama.yaml").write_text((_NEMO % 14336).replace("fast-swiglu", "reglu"))
+    with pytest.raises(InputError, match="the activation reglu"):
+        read_launch(f"{tmp_path}/llama.yaml", "llama3-8b")
