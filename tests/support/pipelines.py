@@ -30,6 +30,7 @@ class Pipeline:
     stages: int
     micro_batches: int
     steps: int = 2
+    first_fewer: int = 0  # micro-batches that the first step has less
     is_sync_rooted: bool = False  # each step ends with a broadcast of the last stage's
     odd_stage: int = -1  # does other work
     is_forward_first: bool = False  # all forward passes precede the backward ones
@@ -69,7 +70,10 @@ class _Writer:
 
     def trace(self) -> Trace:
         self._alloc("weights", 0, 1 << 20)
-        for _ in range(self.pipeline.steps):
+        leading, micro_batches = self.order.leading, self.order.micro_batches
+        for step in range(self.pipeline.steps):
+            number = micro_batches - (0 if step else self.pipeline.first_fewer)
+            self.order = PassOrder(min(leading, number), number)
             self._step()
         return self.build.trace()
 

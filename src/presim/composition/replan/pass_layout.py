@@ -203,16 +203,17 @@ class PassLayout:
     def _as_much_later(self, new_piece: int, number: int, target: int) -> int | None:
         """The new piece as many passes after another as ``target`` is after its captured piece, or the step's last one.
 
-        None: passes of the order lead by number.
+        Where passes of the order lead by number, it is the last one if a law holds that leads behind it, as that of
+        forward passes that no further one follows. None: no law holds.
         """
         piece, target_piece = self._pieces[number], self._pieces[target]
         if piece.step < 0 or piece.step != target_piece.step or target < number:
             return None
         step = self._steps[piece.step]
-        if not step.order.refers_by_position:
-            return None
-        later = new_piece + target - number
-        return min(later, step.first_new_piece + len(step.passes) * step.parts - 1)
+        last = step.first_new_piece + len(step.passes) * step.parts - 1
+        if step.order.refers_by_position:
+            return min(new_piece + target - number, last)
+        return last if (step.captured_laws[piece.position] == target_piece.position).any() else None
 
     def _stays(self, number: int, target: int) -> bool:
         """Whether a piece may refer to another as it is: outside of passes, and to the first and the last pass."""

@@ -76,7 +76,7 @@ def _extended(
     moves = [StageMove(ranks, source, stages, stage) for stage, source in enumerate(sources)]
     captured = [CapturedStage.of(trace) for trace in traces]
     further = _further_micro_batches(captured, stages, added, micro_batches)
-    planned = [move.moved(_with_passes(captured[move.stage], _leading(move), further)) for move in moves]
+    planned = [move.moved(_with_passes(captured[move.stage], _leading(move), further, stages)) for move in moves]
     represented = represented_ranks(ranks, moves, stands_for, [traces[source].manifest.rank for source in sources])
     sentence = (
         f"Extended from {ranks.stages} to {stages} pipeline stages with the layers of those captured: stages between "
@@ -107,11 +107,18 @@ def _leading(move: StageMove) -> int:
 
 def _check_next_stage(traces: Sequence[Trace], move: StageMove) -> None:
     """Check that a stage with one forward pass less ahead is the next one."""
-    check_equal(move.moved(_with_passes(CapturedStage.of(traces[move.stage]), -1, 0)), traces[move.new_stage])
+    check_equal(move.moved(_with_passes(CapturedStage.of(traces[move.stage]), -1, 0, 0)), traces[move.new_stage])
 
 
-def _with_passes(stage: CapturedStage, leading: int, micro_batches: int) -> Trace:
-    """The stage with so many forward passes more before the first backward pass, and micro-batches more."""
+def _with_passes(stage: CapturedStage, leading: int, micro_batches: int, fewest: int) -> Trace:
+    """The stage with so many forward passes more before the first backward pass, and micro-batches more.
+
+    ``fewest``: micro-batches of a step; the first one was captured with fewer than the last, and may have too few to
+    show all leading passes.
+    """
     return stage.with_orders(
-        [PassOrder(step.order.leading + leading, step.order.micro_batches + micro_batches) for step in stage.steps]
+        [
+            PassOrder(step.order.leading + leading, max(step.order.micro_batches + micro_batches, fewest))
+            for step in stage.steps
+        ]
     )

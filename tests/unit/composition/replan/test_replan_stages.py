@@ -93,6 +93,15 @@ def test_fewer_micro_batches_than_the_schedule_needs_to_repeat_are_run_as_they_a
         assert_equal(trace, other)
 
 
+@pytest.mark.parametrize(("micro_batches", "first_fewer"), [(8, 0), (9, 1)])
+def test_a_step_may_have_as_many_micro_batches_as_stages(micro_batches: int, first_fewer: int) -> None:
+    """Then its first stage runs all forward passes before the first backward one. No step is made with fewer."""
+    extended, _, _ = with_stages(Pipeline(4, 9, first_fewer=1).traces(), 8, {}, micro_batches)
+    wanted = Pipeline(8, micro_batches, first_fewer=first_fewer)
+    for trace, other in zip(extended, wanted.traces(), strict=True):
+        assert_equal(trace, other)
+
+
 def test_roots_of_the_last_stage_stay_there() -> None:
     extended, _, _ = with_stages(Pipeline(4, 8, is_sync_rooted=True).traces(), 6, {})
     for trace, other in zip(extended, Pipeline(6, 12, is_sync_rooted=True).traces(), strict=True):
