@@ -33,7 +33,7 @@ def delivered_again() -> None:
     import threading
     import time
 
-    before, main_thread = sys.unraisablehook, threading.main_thread().ident
+    before, main_thread = sys.unraisablehook, threading.main_thread().ident or 0
 
     def hook(dropped: sys.UnraisableHookArgs) -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
@@ -47,7 +47,7 @@ def delivered_again() -> None:
         time.sleep(_BETWEEN_LOOKS_S)
         while _is_in(hook.__code__, sys._current_frames().get(main_thread)):
             time.sleep(_BETWEEN_LOOKS_S)
-        _thread.interrupt_main(number)
+        _thread.interrupt_main(signal.Signals(number))
 
     sys.unraisablehook = hook
 

@@ -116,7 +116,7 @@ def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, divided: Sequence[ra
     return _FewStages(ends, options=("--chunks", chunks_text(in_order)))
 
 
-def _has_chunks_alike(contents: Sequence[Sequence[Hashable]], ends: Ends) -> bool:
+def _has_chunks_alike(contents: Sequence[Sequence[object]], ends: Ends) -> bool:
     """Whether all chunks of a stage hold the same, but for the first of the first stages and the last of the last."""
     head, tail = ends
     for stage, of_stage in enumerate(contents):
@@ -126,7 +126,7 @@ def _has_chunks_alike(contents: Sequence[Sequence[Hashable]], ends: Ends) -> boo
     return True
 
 
-def _ends(stages: Sequence[Hashable], is_interleaved: bool) -> Ends | None:
+def _ends(stages: Sequence[object], is_interleaved: bool) -> Ends | None:
     """How many of the first and of the last stages are not like those between; None: too few are like another.
 
     Interleaved stages of even and of odd number differ, so that the captured number is even where that of all is.

@@ -181,7 +181,9 @@ def _starts(
         return np.empty(0, np.int64) if of_all is None else of_all
     of_chunk = micro_batches // chunks
     of_others = next(_repeated_starts(contents, is_in_phase, micro_batches - of_chunk, is_anchor), None)
-    for starts in () if of_others is None else _repeated_starts(contents, is_in_phase, of_chunk, is_anchor):
+    if of_others is None:
+        return np.empty(0, np.int64)
+    for starts in _repeated_starts(contents, is_in_phase, of_chunk, is_anchor):
         together: Ints = np.union1d(of_others, starts)
         if len(together) == micro_batches:
             return together
