@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Protocol
 
 import msgspec
@@ -79,3 +80,10 @@ class PricedTrace:
         """Duration of each entry; 0 for entries other than device work."""
         table = np.array([price.duration_ns for price in self.prices] + [0], np.int64)
         return table[self.trace.columns["signature"].astype(np.int64)]
+
+
+def at_least(price: Price, least_ns: float, bound: str) -> Price:
+    """The price, but at least ``least_ns``, which ``bound`` then limits; measured prices as they are."""
+    if price.origin in (Origin.MEASURED, Origin.INTERPOLATED) or price.duration_ns >= least_ns:
+        return price
+    return msgspec.structs.replace(price, duration_ns=math.ceil(least_ns), bound=bound)

@@ -17,6 +17,7 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
 from presim.trace.schema import Manifest
 
+_AGAIN = "running the script again, as one process with all GPUs"
 _RULE = "one process uses all GPUs"
 
 
@@ -45,9 +46,11 @@ def capture_one_process(
     Raises:
         CaptureError: it cannot be run.
     """
-    alone = dataclasses.replace(setting, is_one_process=True, hides_output=setting.hides_output or hides_output)
+    one_process = dataclasses.replace(setting, is_one_process=True, hides_output=setting.hides_output or hides_output)
     wave = Wave((0,), steps)
-    with run_wave(wave, alone, lambda: progress("running the script again, as one process with all GPUs")) as captured:
-        trace = read_trace(captured[0], alone)
-    others = {0: range(1, setting.cluster.world_size)}
-    return Job((trace,), others, RankCoverage(_RULE, steps=len(trace.steps())))
+    with run_wave(
+        wave, one_process, lambda: progress("running the script again, as one process with all GPUs")
+    ) as captured:
+        trace = read_trace(captured[0], one_process)
+    represented = {0: range(1, setting.cluster.world_size)}
+    return Job((trace,), represented, RankCoverage(_RULE, steps=len(trace.steps())))

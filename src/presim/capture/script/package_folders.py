@@ -12,10 +12,10 @@ _NAMES = ("site-packages", "dist-packages")
 
 def package_folders() -> tuple[str, ...]:
     """The folders of installed packages, each with a final slash; those of this environment first."""
-    found = [*(sysconfig.get_path(name) for name in ("purelib", "platlib")), *site.getsitepackages()]
-    found.append(site.getusersitepackages())
-    found += [entry for entry in sys.path if os.path.basename(entry.rstrip("/")) in _NAMES]
-    return tuple(dict.fromkeys(folder.rstrip("/") + "/" for folder in found))
+    folders = [*(sysconfig.get_path(name) for name in ("purelib", "platlib")), *site.getsitepackages()]
+    folders.append(site.getusersitepackages())
+    folders += [entry for entry in sys.path if os.path.basename(entry.rstrip("/")) in _NAMES]
+    return tuple(dict.fromkeys(folder.rstrip("/") + "/" for folder in folders))
 
 
 PACKAGE_FOLDERS = package_folders()

@@ -31,8 +31,8 @@ class _FewStages:
     """Stages that show what all do."""
 
     ends: Ends
-    fields: tuple[str, ...] = ()  # that give the model their layers
-    options: tuple[str, ...] = ()  # that do
+    fields: tuple[str, ...] = ()  # of Bridge's configuration: the number of layers, where all are alike
+    options: tuple[str, ...] = ()  # of presim's program: the layers of each chunk, where they are not
 
     @property
     def number(self) -> int:
@@ -127,7 +127,7 @@ def _has_chunks_alike(contents: Sequence[Sequence[object]], ends: Ends) -> bool:
 
 
 def _ends(stages: Sequence[object], is_interleaved: bool) -> Ends | None:
-    """How many of the first and of the last stages are not like those between; None: too few are like another.
+    """How many of the first and of the last stages are not like those between; None: those between differ, or are too few to save a capture.
 
     Interleaved stages of even and of odd number differ, so that the captured number is even where that of all is.
     """

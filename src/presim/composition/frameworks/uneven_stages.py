@@ -25,7 +25,7 @@ def uneven_layers(layers: int, plan: Plan, fields: Mapping[str, str]) -> list[ra
 
     ``fields``: see `uneven_fields`.
     """
-    counts = _counted(layers, plan, fields) if {_EMBEDDING, _LOSS} & {*fields} else _set(layers, plan, fields)
+    counts = _counted(layers, plan, fields) if {_EMBEDDING, _LOSS} & {*fields} else _given_at_ends(layers, plan, fields)
     if counts is None or sum(counts) != layers or min(counts) < 0:
         return None
     ends = [sum(counts[: number + 1]) for number in range(len(counts))]
@@ -45,7 +45,7 @@ def _counted(layers: int, plan: Plan, fields: Mapping[str, str]) -> list[int] | 
     return None if rest else counts
 
 
-def _set(layers: int, plan: Plan, fields: Mapping[str, str]) -> list[int] | None:
+def _given_at_ends(layers: int, plan: Plan, fields: Mapping[str, str]) -> list[int] | None:
     """Layers of each chunk, where those of the first or the last stage are given."""
     given = [fields[name] for name in (_FIRST, _LAST) if name in fields]
     if not all(map(str.isdecimal, given)) or plan.pipeline <= len(given):

@@ -5,19 +5,16 @@ They take a number of SM clocks for each operand and element, as long on an H200
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from presim.cost.analytic.gpu_figures import Device
 from presim.cost.analytic.operator_constants import MemoryConstants, find_constants
-from presim.cost.price import Origin, Price
+from presim.cost.price import Price, at_least
 from presim.hardware.constants import value
 from presim.trace.signatures import Elementwise, Signature
 
 _STRIDED_CLOCKS, _CAST_CLOCKS = value("elementwise.strided_clocks"), value("elementwise.cast_clocks")
 _UNCERTAINTY = value("elementwise.access_uncertainty")
-_MEASURED = (Origin.MEASURED, Origin.INTERPOLATED)
 # On Hopper, products in steps with many such kernels are as much too long as these are too short, so both can only
 # change together (docs/decisions/element-access.md). Nothing older was measured.
 _GENERATIONS = ("blackwell",)
@@ -25,14 +22,13 @@ _GENERATIONS = ("blackwell",)
 
 def at_least_instructions(signature: Signature, price: Price, device: Device) -> Price:
     """The price, but at least the time of the kernel's instructions; measured prices as they are."""
-    is_measured = price.origin in _MEASURED
-    if is_measured or not isinstance(signature, Elementwise) or device.generation not in _GENERATIONS:
+    if not isinstance(signature, Elementwise) or device.generation not in _GENERATIONS:
         return price
-    least = instructions_ns(signature, device)
-    if price.duration_ns >= least:
+    raised = at_least(price, instructions_ns(signature, device), "compute")
+    if raised is price:
         return price
     width = max(price.uncertainty, min(_UNCERTAINTY * device.uncertainty_factor, 0.9))
-    return msgspec.structs.replace(price, duration_ns=math.ceil(least), uncertainty=width, bound="compute")
+    return msgspec.structs.replace(raised, uncertainty=width)
 
 
 def instructions_ns(signature: Elementwise, device: Device) -> float:

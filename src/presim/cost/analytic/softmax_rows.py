@@ -6,19 +6,14 @@ was read before comes from the L2 cache as long as the rows of all resident bloc
 
 from __future__ import annotations
 
-import math
-
-import msgspec
-
 from presim.cost.analytic.gpu_figures import Device
 from presim.cost.analytic.operator_constants import MemoryConstants, find_constants
-from presim.cost.price import Origin, Price
+from presim.cost.price import Price, at_least
 from presim.hardware.constants import value
 from presim.trace.signatures import Signature, Softmax
 
 _KEPT_BYTES = 48 << 10  # of a row, in a block's shared memory: it is read once (ATen/native/cuda/SoftMax.cu)
 _BLOCKS_PER_SM = 2  # of 1,024 threads, the largest block, which rows of that length have
-_MEASURED = (Origin.MEASURED, Origin.INTERPOLATED)
 _ALL_KEPT, _NONE_KEPT = value("softmax.cached_rows"), value("softmax.streamed_rows")
 _OPERATORS = tuple(
     f"aten::{name}" for name in ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
@@ -27,12 +22,7 @@ _OPERATORS = tuple(
 
 def at_least_passes(signature: Signature, price: Price, device: Device) -> Price:
     """The price, but at least the time of all passes over the rows; measured prices as they are."""
-    if price.origin in _MEASURED or not isinstance(signature, Softmax):
-        return price
-    least = passes_ns(signature, device)
-    if price.duration_ns >= least:
-        return price
-    return msgspec.structs.replace(price, duration_ns=math.ceil(least), bound="memory")
+    return at_least(price, passes_ns(signature, device), "memory") if isinstance(signature, Softmax) else price
 
 
 def passes_ns(signature: Softmax, device: Device) -> float:
