@@ -127,7 +127,9 @@ def _has_chunks_alike(contents: Sequence[Sequence[object]], ends: Ends) -> bool:
 
 
 def _ends(stages: Sequence[object], is_interleaved: bool) -> Ends | None:
-    """How many of the first and of the last stages are not like those between; None: those between differ, or are too few to save a capture.
+    """How many of the first and of the last stages are not like those between.
+
+    None: those between differ, or are too few to save a capture.
 
     Interleaved stages of even and of odd number differ, so that the captured number is even where that of all is.
     """
