@@ -38,6 +38,7 @@ def answer_of(tmp_path: Path, words: list[str]) -> dict[str, Any]:
             ["--world-size", "2", "--confirm", "3", "--", str(SCRIPTS / "layered.py"), "fsdp", "{layers}"],
         ),
         ("world_size", "4,8,16", ["--confirm", "3", "--", str(SCRIPTS / "layered.py"), "fsdp", "5"]),
+        ("world_size", "4,6,8", ["--confirm", "3", "--", str(SCRIPTS / "one_stage_a_rank.py"), "24"]),
     ],
 )
 def test_the_highest_number_is_extended_as_a_capture_says(

@@ -34,6 +34,8 @@ class Pipeline:
     is_sync_rooted: bool = False  # each step ends with a broadcast of the last stage's
     odd_stage: int = -1  # does other work
     is_forward_first: bool = False  # all forward passes precede the backward ones
+    has_trial: bool = False  # before the first step stages run a pass each way, to learn the shapes of messages
+    holds_sent: bool = False  # what the last but one of the passes ahead has sent is freed when the pipeline drains
     ends: tuple[int, int] = (1, 1)  # the first and the last stages, each with work and activations of its own
 
     def traces(self) -> list[Trace]:
@@ -70,6 +72,10 @@ class _Writer:
 
     def trace(self) -> Trace:
         self._alloc("weights", 0, 1 << 20)
+        if self.pipeline.has_trial:
+            for phase in (Phase.FORWARD, Phase.BACKWARD):
+                self._layers(phase)
+                self.build.work(kernel(3), scope="shapes")
         leading, micro_batches = self.order.leading, self.order.micro_batches
         for step in range(self.pipeline.steps):
             number = micro_batches - (0 if step else self.pipeline.first_fewer)
@@ -100,15 +106,30 @@ class _Writer:
             self.build.work(kernel(9), scope="gather", phase=phase)  # the first pass alone waits for parameters
         if turn.is_forward:
             self._alloc("activations", turn.micro_batch, _ACTIVATION_BYTES)
-        if own_layers := self.pipeline.own_layers(self.stage):
-            self.build.work(kernel(own_layers), scope="own", phase=phase)
-        self.build.work(kernel(99 if self.stage == self.pipeline.odd_stage else 5), scope="attention", phase=phase)
-        self.build.work(kernel(7), scope="mlp", phase=phase)
+        self._layers(phase)
+        if self.pipeline.holds_sent:
+            self._hold(turn)
         if not turn.is_forward:
             self._free("activations", turn.micro_batch, _ACTIVATION_BYTES)
             for name in ("input", "gradient"):
                 if (name, turn.micro_batch) in self.addresses:
                     self._free(name, turn.micro_batch, _MESSAGE_BYTES)
+
+    def _hold(self, turn: Pass) -> None:
+        """Allocate what a forward pass sends, and free what is no longer held."""
+        order = self.order
+        drains = not turn.is_forward and turn.micro_batch == order.micro_batches - order.leading
+        for name, number in list(self.addresses):
+            if name == "sent" and (number != order.leading - 2 or drains):
+                self._free(name, number, _MESSAGE_BYTES)
+        if turn.is_forward:
+            self._alloc("sent", turn.micro_batch, _MESSAGE_BYTES)
+
+    def _layers(self, phase: Phase) -> None:
+        if own_layers := self.pipeline.own_layers(self.stage):
+            self.build.work(kernel(own_layers), scope="own", phase=phase)
+        self.build.work(kernel(99 if self.stage == self.pipeline.odd_stage else 5), scope="attention", phase=phase)
+        self.build.work(kernel(7), scope="mlp", phase=phase)
 
     def _send(self, turn: Pass) -> None:
         peer = self.stage + 1 if turn.is_forward else self.stage - 1

@@ -21,9 +21,12 @@ _FURTHER = (1, -1, 2, -2)  # micro-batches, and passes
 
 @dataclasses.dataclass(frozen=True)
 class PassLaw:
-    """The pass ``offset`` positions after one of the micro-batch of a neighbour, or after that neighbour itself."""
+    """The pass ``offset`` positions after one of the micro-batch of a neighbour, or after that neighbour itself.
 
-    neighbour: int  # positions from the referring pass
+    A neighbour of None is the last forward pass of the step, behind which the pipeline drains.
+    """
+
+    neighbour: int | None  # positions from the referring pass
     is_forward: bool | None  # direction of the pass of the neighbour's micro-batch; None: the neighbour itself
     later: int = 0  # micro-batches after the neighbour's
     offset: int = 0  # positions
@@ -38,8 +41,9 @@ def law_positions(order: PassOrder, passes: tuple[Pass, ...]) -> Ints:
     by_number = {is_forward: _positions(order, is_forward) for is_forward in (True, False)}
     numbers = np.array([turn.micro_batch for turn in passes], np.int64)
     positions = np.full((len(passes), len(laws)), -1, np.int64)
+    last_forward = np.full(len(passes), by_number[True].max(initial=-1))
     for column, law in enumerate(laws):
-        neighbours = np.arange(len(passes)) + law.neighbour
+        neighbours = np.arange(len(passes)) + law.neighbour if law.neighbour is not None else last_forward
         referring = np.flatnonzero((neighbours >= 0) & (neighbours < len(passes)))
         targets = neighbours[referring]
         if law.is_forward is not None:
@@ -68,6 +72,7 @@ def _all_laws() -> Iterator[PassLaw]:
     for later in _FURTHER:
         yield from (PassLaw(0, is_forward, later=later) for is_forward in (True, False))
     yield from (PassLaw(0, None, offset=offset) for offset in _FURTHER[2:])
+    yield from (PassLaw(None, None, offset=offset) for offset in (1, 0))
 
 
 def _laws_by_position() -> Iterator[PassLaw]:

@@ -132,21 +132,39 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
             raise _not_in_turn(trace, number, reason) from None
     contents = content_numbers(trace, calls[begin:end])
     phases = trace.columns["phase"][calls[begin:end]]
-    forward = _starts(contents, phases == Phase.FORWARD, micro_batches)
-    backward = _starts(contents, np.isin(phases, _OF_BACKWARD), micro_batches)
+    is_in_phases = phases == Phase.FORWARD, np.isin(phases, _OF_BACKWARD)
+    refusals = []
+    for trials in (0, 1):  # of each pass, before the others: so stages learn the shapes of messages
+        for further in range(trials + 1):  # the trials may be counted as a micro-batch
+            starts = [_starts_behind(contents, is_in, micro_batches - further, trials) for is_in in is_in_phases]
+            try:
+                order, in_order = _in_turn(*starts, micro_batches - further, reason)
+            except NotPeriodicError as refusal:
+                refusals.append(str(refusal))
+            else:
+                return StepPasses(order, begin + in_order, end)
+    raise _not_in_turn(trace, number, refusals[0])
+
+
+def _in_turn(forward: Ints, backward: Ints, micro_batches: int, reason: str) -> tuple[PassOrder, Ints]:
+    """The order of the passes that begin there, and all begins. ``reason``: why nothing repeats, if nothing does.
+
+    Raises:
+        NotPeriodicError: this is no order of 1F1B.
+    """
     if len(forward) != micro_batches or len(backward) != micro_batches:
-        raise _not_in_turn(
-            trace, number, f"{micro_batches} micro-batches have {len(forward)} forward and {len(backward)} backward"
+        raise NotPeriodicError(
+            f"{micro_batches} micro-batches have {len(forward)} forward and {len(backward)} backward"
         )
     leading = int(np.searchsorted(forward, backward[0]))
     if reason and leading == micro_batches:  # all forward passes come first
-        raise _not_in_turn(trace, number, reason)
+        raise NotPeriodicError(reason)
     order = PassOrder(leading, micro_batches)
     starts = np.sort(np.concatenate([forward, backward]))
     is_forward = np.isin(starts, forward)
     if is_forward.tolist() != [turn.is_forward for turn in order.passes()]:
-        raise _not_in_turn(trace, number, "backward and forward passes do not take turns")
-    return StepPasses(order, begin + starts, end)
+        raise NotPeriodicError("backward and forward passes do not take turns")
+    return order, starts
 
 
 def _messages_of_each_neighbour(trace: Trace, calls: Ints) -> int:
@@ -188,6 +206,12 @@ def _starts(
         if len(together) == micro_batches:
             return together
     return np.empty(0, np.int64)
+
+
+def _starts_behind(contents: Ints, is_in_phase: NDArray[np.bool_], micro_batches: int, trials: int) -> Ints:
+    """First calls of the passes of a phase behind so many that precede them, where these do what those do."""
+    starts = _starts(contents, is_in_phase, micro_batches)
+    return starts if len(starts) else _starts(contents, is_in_phase, micro_batches + trials)[trials:]
 
 
 def _repeated_starts(

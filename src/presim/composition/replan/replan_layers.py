@@ -28,6 +28,7 @@ from presim.composition.replan.layer_growth import (
 from presim.composition.replan.layer_names import layer_list, names_of
 from presim.composition.replan.parameter_bytes import parameter_bytes
 from presim.composition.replan.replayed_memory import with_replayed_memory
+from presim.composition.replan.reserved_check import sentences_on_reserved
 from presim.composition.replan.single_capture import check_alone
 from presim.errors import InputError
 from presim.trace.schema import Manifest, Trace
@@ -73,7 +74,7 @@ def with_layers(traces: Sequence[Trace], layers: int, larger: Sequence[Trace] = 
         f"Extended from {largest or num_layers} to {layers} layers: those added do what a middle one does in each pass "
         f"and each update, and the allocator is replayed. {evidence}."
     )
-    return extended, [sentence]
+    return extended, [sentence, *sentences_on_reserved(larger or traces)]
 
 
 def _by_rank(traces: Sequence[Trace]) -> list[Trace]:

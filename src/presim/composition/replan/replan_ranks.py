@@ -14,6 +14,7 @@ from presim.composition.replan.layer_growth import with_growth
 from presim.composition.replan.object_names import definitions
 from presim.composition.replan.rank_laws import RankNumbers, calls_of, factors_between
 from presim.composition.replan.replayed_memory import with_replayed_memory
+from presim.composition.replan.reserved_check import sentences_on_reserved
 from presim.composition.replan.shard_padding import check_padding
 from presim.errors import InputError
 from presim.trace.grids import axes_of
@@ -52,7 +53,7 @@ def with_ranks(
         f"and {digit.size} of them, or a share of one whole, without what further ranks pad. Host times are those of "
         f"{digit.size}."
     )
-    return traces, ranks_at_digit(wider, stands_for, digit, size), [sentence]
+    return traces, ranks_at_digit(wider, stands_for, digit, size), [sentence, *sentences_on_reserved(wider)]
 
 
 def _by_rank(traces: Sequence[Trace]) -> list[Trace]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from presim.composition.replan.captured_stage import CapturedStage
 from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.pass_order import PassOrder
+from presim.composition.replan.reserved_check import sentences_on_reserved
 from presim.composition.replan.stage_differences import check_equal
 from presim.composition.replan.stage_ranks import Extended, StageMove, each_pipeline, represented_ranks, stage_ranks
 from presim.composition.replan.stage_sources import ONE_AT_EACH_END, Ends, captured_stages
@@ -39,11 +40,12 @@ def with_stages(
         InputError: the job has no pipeline under 1F1B with two stages between its ends, the first of them with fewer
             passes ahead is not the second, or a group reaches over stages in a way that shows no law.
     """
-    return each_pipeline(
-        lambda of_pipeline, represented: _extended(of_pipeline, stages, represented, micro_batches, ends),
+    planned, represented, sentences = each_pipeline(
+        lambda of_pipeline, of_ranks: _extended(of_pipeline, stages, of_ranks, micro_batches, ends),
         traces,
         stands_for,
     )
+    return planned, represented, [*sentences, *(sentences_on_reserved(traces) if sentences else ())]
 
 
 def _extended(

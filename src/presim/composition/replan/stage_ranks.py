@@ -128,14 +128,18 @@ def each_pipeline(extend: ExtendPipeline, traces: Sequence[Trace], stands_for: M
     return sorted(of_all, key=lambda trace: trace.manifest.rank), represented, sentences
 
 
+def num_stages(traces: Sequence[Trace]) -> int:
+    """Stages of a job's pipeline; 1 without one, and as many as ranks that send their neighbour messages otherwise."""
+    return traces[0].manifest.world_size // _stride(traces)
+
+
 def stage_ranks(traces: Sequence[Trace]) -> StageRanks:
     """The ranks of a job's pipeline.
 
     Raises:
         InputError: no ranks send each other messages, or a stage has several traces or none.
     """
-    stride = _stride(traces)
-    ranks = StageRanks(stride, traces[0].manifest.world_size // stride)
+    ranks = StageRanks(_stride(traces), num_stages(traces))
     if ranks.stages == 1:
         raise InputError(
             "no ranks of this job send each other messages as stages of a pipeline do, so it is not known what more "

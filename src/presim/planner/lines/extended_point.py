@@ -14,7 +14,7 @@ from presim.planner.trials.trial import Point, Value, format_value
 if TYPE_CHECKING:
     from presim.evaluation.evaluate_traces import Evaluation
     from presim.evaluation.options import RunOptions
-    from presim.planner.lines.laws import CapturedPair
+    from presim.planner.lines.captured_pair import CapturedPair
     from presim.trace.job import Job
 
 _WHOLE_EXITS = ("ok", "stopped")
@@ -39,7 +39,7 @@ class PointExtender:
 
     def _pair(self, point: Point, knob: str, values: Sequence[Value]) -> CapturedPair | None:
         """The two jobs next below a point on a line; None: there are fewer."""
-        from presim.planner.lines.laws import CapturedPair
+        from presim.planner.lines.captured_pair import CapturedPair
         from presim.trace.job import Job
 
         lower = [
@@ -56,7 +56,8 @@ class PointExtender:
         self, point: Point, knob: str, pair: CapturedPair, command: Sequence[str], options: RunOptions
     ) -> tuple[Job | None, str]:
         """The extended job with a sentence on its origin; None: the jobs of the pair do not confirm a law."""
-        from presim.planner.lines.laws import NoLawError, extended_job
+        from presim.planner.lines.captured_pair import NoLawError
+        from presim.planner.lines.laws import extended_job
         from presim.verbs.run import cluster_of_command
 
         try:

@@ -1,41 +1,24 @@
-"""Extend a job along the number of its ranks, layers or micro-batches, by two captures that confirm how.
+"""Extend a job along the number of its ranks, stages, layers or micro-batches, by two captures that confirm how.
 
-What a knob means is seen in the captures, not taken from its name: worlds of different size, as many layers as its
-values, or micro-batches in proportion to them.
+What a knob means is seen in the captures, not taken from its name: worlds of different size, with as many kinds of
+ranks or with more, as many layers as its values, or micro-batches in proportion to them.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from presim.composition.capture_comparison import compare
 from presim.composition.replan.layer_names import layer_list
 from presim.composition.replan.micro_batches import captured_micro_batches, with_micro_batches
 from presim.composition.replan.replan_layers import with_layers
 from presim.composition.replan.replan_ranks import with_ranks
 from presim.errors import InputError
+from presim.planner.lines.captured_pair import CapturedPair, NoLawError, check_same_work
+from presim.planner.lines.stage_law import job_with_stages
 from presim.trace.coverage import RankCoverage
 from presim.trace.job import Job
-from presim.trace.schema import Kind, Trace
-
-# Kernels of a step that may differ between an extended and a captured job: a stack of all losses and its mean
-_OTHER_KERNELS, _OTHER_SHARE = 8, 0.002
-
-
-class NoLawError(InputError):
-    """The captures show that nothing along this knob follows from fewer."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CapturedPair:
-    """Two jobs that differ in the value of one knob."""
-
-    smaller: Job
-    larger: Job
-    smaller_value: int
-    larger_value: int
+from presim.trace.schema import Trace
 
 
 def extended_job(pair: CapturedPair, value: int, world_size: int) -> tuple[str, Job]:
@@ -46,6 +29,8 @@ def extended_job(pair: CapturedPair, value: int, world_size: int) -> tuple[str, 
         InputError: the captures do not confirm a law.
     """
     worlds = [job.traces[0].manifest.world_size for job in (pair.smaller, pair.larger)]
+    if worlds[0] != worlds[1] and len(pair.smaller.traces) != len(pair.larger.traces):
+        return "pipeline stages", job_with_stages(pair, world_size)
     if worlds[0] != worlds[1]:
         traces, stands_for, sentences = with_ranks(
             pair.smaller.traces, pair.larger.traces, pair.larger.stands_for, world_size
@@ -80,44 +65,6 @@ def _with_micro_batches(pair: CapturedPair, value: int) -> Job:
     if remainder:
         raise InputError(f"{captured[1]} x {value} / {pair.larger_value} is no whole number of micro-batches")
     extended, _ = with_micro_batches(pair.smaller.traces, captured[1])
-    _check_same_work(_by_rank(extended), _by_rank(pair.larger.traces))
+    check_same_work(extended, pair.larger.traces)
     traces, sentences = with_micro_batches(pair.larger.traces, micro_batches)
     return _on_same_ranks(pair.larger, traces, sentences)
-
-
-def _by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
-    return {trace.manifest.rank: trace for trace in traces}
-
-
-def _check_same_work(extended: Mapping[int, Trace], captured: Mapping[int, Trace]) -> None:
-    """Raise if the last steps differ in more than a few kernels, such as a mean of all losses.
-
-    Raises:
-        NoLawError: names the first difference.
-    """
-    if extended.keys() != captured.keys():
-        raise NoLawError("the captures are of different ranks")
-    agreement = compare(captured, extended)
-    if agreement.differences:
-        first = agreement.differences[0]
-        raise NoLawError(
-            f"{first.signature} comes {first.captured} times in a step, and {first.composed} times in the extended one"
-        )
-    for rank, trace in captured.items():
-        counts, extended_counts = _kernels(trace), _kernels(extended[rank])
-        differing = sum(((counts - extended_counts) + (extended_counts - counts)).values())
-        if differing > max(2 * _OTHER_KERNELS, _OTHER_SHARE * counts.total()):
-            raise NoLawError(f"{differing} of {counts.total():,} kernels of a step differ from the extended one")
-
-
-def _kernels(trace: Trace) -> collections.Counter[object]:
-    """How often each kind of device work comes in the last step."""
-    steps = trace.steps()
-    is_work = trace.mask(Kind.WORK)
-    indices = trace.columns["signature"][steps[-1]][is_work[steps[-1]]].tolist() if steps else []
-    by_index = collections.Counter(indices)
-    counts: collections.Counter[object] = collections.Counter()
-    for index, count in by_index.items():
-        if index >= 0:
-            counts[trace.signatures[index]] += count
-    return counts

@@ -7,13 +7,15 @@ those below it, until a worker finds that nothing is extended along it (`presim.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from presim.errors import InputError
 from presim.planner.knobs import CLUSTER, field_of, fields
 from presim.planner.lines.captured_points import CapturedPoints
 from presim.planner.search_request import SearchRequest
 from presim.planner.strategy.no_pruning import NoPruning
+from presim.planner.trials.placeholders import fill_placeholders
 from presim.planner.trials.trial import Point, Trial, Value, format_value, key
 from presim.planner.trials.trial_messages import Lines
 from presim.system.files.scratch import temporary_folder
@@ -30,10 +32,11 @@ _CHANGE_THE_CAPTURE = (
 )  # options: only a capture has their answer
 
 
-def extensible_knobs(varied: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
+def extensible_knobs(varied: Mapping[str, Sequence[Value]], also: Collection[str] = ()) -> dict[str, tuple[Value, ...]]:
     """The knobs along which points may follow from others, with their values in ascending order.
 
     They have three whole numbers and more, and are not what changes the work of a layer, such as tensor parallelism.
+    ``also``: plan fields that do not change it in this search.
 
     >>> extensible_knobs({"tp": (1, 2, 4), "accum": (8, 32, 16), "lr": (0.1, 0.2, 0.3), "nodes": (1, 2)})
     {'accum': (8, 16, 32)}
@@ -42,7 +45,7 @@ def extensible_knobs(varied: Mapping[str, Sequence[Value]]) -> dict[str, tuple[V
     extensible: dict[str, tuple[Value, ...]] = {}
     for name, values in varied.items():
         field = field_of(name)
-        changes_work = field in plan_fields and field not in _PLAN_FIELDS_THAT_EXTEND
+        changes_work = field in plan_fields and field not in (*_PLAN_FIELDS_THAT_EXTEND, *also)
         changes_node = field in CLUSTER and field not in _SIZES
         numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0]
         if len(numbers) == len(values) >= FEWEST and not changes_work and not changes_node:
@@ -85,11 +88,37 @@ def lines_of(request: SearchRequest, stack: contextlib.ExitStack) -> Lines | Non
     is_local_and_listed = request.ray is None and request.strategy == "exhaustive"
     if not (request.command and request.extends and is_local_and_listed and can_extend(request.options)):
         return None
-    knobs = extensible_knobs(request.space.varied)
+    knobs = extensible_knobs(request.space.varied, ["pipeline"] if _stages_have_ranks_of_their_own(request) else [])
     if not knobs:
         return None
     folder = stack.enter_context(temporary_folder("lines"))
     return Lines(folder=str(folder), knobs={name: list(values) for name, values in knobs.items()})
+
+
+def _stages_have_ranks_of_their_own(request: SearchRequest) -> bool:
+    """Whether the world grows with the number of stages: else more stages have fewer layers each."""
+    varied = request.space.varied
+    names = [name for name in varied if field_of(name) == "pipeline"]
+    return any(len(set(_world_sizes(request, name))) == len(varied[name]) for name in names)
+
+
+def _world_sizes(request: SearchRequest, knob: str) -> list[int]:
+    """Ranks of the command for each value of a knob, with the first value of each other one; none if it has no such."""
+    from presim.evaluation.options import RunOptions
+    from presim.verbs.run import cluster_of_command
+
+    first = {name: values[0] for name, values in request.space.varied.items()}
+    points = [{**first, knob: value} for value in request.space.varied[knob]]
+    try:
+        return [
+            cluster_of_command(
+                fill_placeholders(request.command, point, request.words),
+                RunOptions(**{**request.options, **{name: point[name] for name in point if name in CLUSTER}}),
+            ).world_size
+            for point in points
+        ]
+    except InputError:
+        return []
 
 
 def line_order(lines: Lines) -> LineOrder:
@@ -110,7 +139,8 @@ def notes_on_lines(lines: Lines, trials: Sequence[Trial]) -> list[str]:
     reasons = CapturedPoints(Path(lines.folder)).reasons()
     if reasons and captured:
         further = f" {len(reasons) - 1} further reasons are like it." if len(reasons) > 1 else ""
-        notes.append(f"Captured where nothing followed from others. Along {reasons[0]}.{further}")
+        reason = reasons[0].rstrip(".")
+        notes.append(f"Captured where nothing followed from others. Along {reason}.{further}")
     return notes
 
 

@@ -108,6 +108,14 @@ def test_roots_of_the_last_stage_stay_there() -> None:
         assert_equal(trace, other)
 
 
+@pytest.mark.parametrize("options", [{"has_trial": True}, {"holds_sent": True}])
+def test_what_the_schedules_of_pytorch_do_beside_the_passes_is_extended(options: dict[str, bool]) -> None:
+    """They learn shapes in a pass before the first step, and hold a message until the pipeline drains."""
+    extended, _, _ = with_stages(Pipeline(4, 10, **options).traces(), 6, {})
+    for trace, other in zip(extended, Pipeline(6, 14, **options).traces(), strict=True):
+        assert_equal(trace, other)
+
+
 def test_the_number_that_was_captured_leaves_the_job_as_it_is() -> None:
     traces = Pipeline(4, 8).traces()
     extended, represented, sentences = with_stages(traces, 4, {0: [1]})

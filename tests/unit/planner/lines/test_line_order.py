@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from presim.evaluation.options import RunOptions
 from presim.planner.lines.captured_points import CapturedPoints
-from presim.planner.lines.line_order import LineOrder, can_extend, extensible_knobs, notes_on_lines
+from presim.planner.lines.line_order import LineOrder, can_extend, extensible_knobs, lines_of, notes_on_lines
+from presim.planner.of_command import request_for_command
+from presim.planner.search_options import SearchOptions
 from presim.planner.trials.trial import Point, Trial
 from presim.planner.trials.trial_messages import Lines
 from support.searching import figures
@@ -68,6 +72,18 @@ def test_knobs_that_may_have_a_law_are_whole_numbers_outside_of_a_layer(
     name: str, values: tuple[int, ...], expected: bool
 ) -> None:
     assert list(extensible_knobs({name: values})) == ([name] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "knobs"), [("torchrun --nproc-per-node {pp}", ["pp"]), ("torchrun --nproc-per-node 8", [])]
+)
+def test_stages_may_have_a_law_where_each_has_ranks_of_its_own(launcher: str, knobs: list[str]) -> None:
+    """With the same ranks, more stages have fewer layers each."""
+    command = f"{launcher} train.py --stages {{pp}}".split()
+    request = request_for_command(command, SearchOptions(vary=["pp=2,4,8"]), RunOptions(gpu="h100-sxm"))
+    with contextlib.ExitStack() as stack:
+        lines = lines_of(request, stack)
+        assert list(lines.knobs if lines else {}) == knobs
 
 
 def test_options_that_only_a_capture_answers_capture_each_point() -> None:
