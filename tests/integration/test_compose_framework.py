@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from presim.composition.frameworks import kept_captures
+from presim.composition.graph.take import config_file
 from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
@@ -47,6 +49,7 @@ def evaluated(
     simulates_all: bool = True,
     world_size: int = 8,
     precision: str = "bf16",
+    overrides: Sequence[str] = (),
     **fields: Any,
 ) -> Result:
     config = folder / "config.json"
@@ -59,6 +62,7 @@ def evaluated(
         fields.keys(),
         options,
         precision=precision,
+        overrides=overrides,
         extends=extends,
         simulates_all=simulates_all,
     )
@@ -149,6 +153,25 @@ def test_the_last_stage_has_fewer_layers(tmp_path: Path, fields: dict[str, Any],
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_a_layout_of_the_user_s_may_predict_tokens_on_a_stage_of_its_own(tmp_path: Path) -> None:
+    """A small model of DeepSeek-V3's kind: a dense layer, five with experts, and one that predicts a second token."""
+    config = config_file("deepseek-v3")
+    assert config is not None
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "moe_intermediate_size": 256, "num_hidden_layers": 6}
+    kinds = {"first_k_dense_replace": 1, "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2}
+    model = {**json.loads(config.read_bytes()), **sizes, **kinds, "num_attention_heads": 8, "num_key_value_heads": 8}
+    plan = {"pipeline": 8, "global_batch": 18, "sequence": 1024}
+    overrides = ["model.pipeline_model_parallel_layout='E(t|)*6m|L'"]
+    composed, captured = (
+        evaluated(tmp_path, model, extends=extends, overrides=overrides, **plan) for extends in (True, False)
+    )
+    assert any("Extended from 5 to 8 pipeline stages" in note for note in composed.notes), composed.notes
+    assert composed.step_time_s == pytest.approx(captured.step_time_s, rel=0.001)
+    assert composed.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
+    assert composed.throughput == captured.throughput
+
+
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
         evaluated(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 50257})

@@ -10,8 +10,8 @@ import msgspec
 
 from presim.composition.frameworks.megatron import FrameworkRun, fewest_repeating, training_overrides
 from presim.composition.frameworks.megatron_recipes import PLAN_FIELDS
-from presim.composition.frameworks.programs.stage_layout import chunks_text, divided_layers
-from presim.composition.frameworks.uneven_stages import FIELDS, uneven_fields, uneven_layers
+from presim.composition.frameworks.programs.stage_layout import LAST, chunks_text, divided_layers
+from presim.composition.frameworks.uneven_stages import FIELDS, Division, uneven_fields, uneven_layers
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files.shapes import read_config
 from presim.composition.plan import Plan
@@ -82,8 +82,8 @@ def _few_stages(config: Mapping[str, Any], plan: Plan, world_size: int, argument
         return None
     layers, chunks = len(kinds), plan.pipeline * plan.virtual
     if uneven := uneven_fields(arguments):
-        divided = uneven_layers(layers, plan, uneven)
-        return None if divided is None or config.get(_PREDICTED) else _stages_of_kinds(kinds, plan, divided)
+        divided = uneven_layers(layers, plan, uneven, config.get(_PREDICTED) or 0)
+        return None if divided is None else _stages_of_kinds(kinds, plan, divided)
     is_equal = len(set(kinds)) == 1 and not config.get(_PREDICTED)
     further_layers = 0 if layers % chunks == 0 else _COUNTED_ENDS
     is_divided = (layers + further_layers) % chunks == 0
@@ -95,25 +95,30 @@ def _few_stages(config: Mapping[str, Any], plan: Plan, world_size: int, argument
         return _FewStages(ends, (f"model.num_layers={few_layers}",))
     if is_divided and further_layers:
         return None  # the first and the last stage have fewer layers, and these are of several kinds
-    return _stages_of_kinds(kinds, plan, divided_layers(layers, chunks))
+    return _stages_of_kinds(kinds, plan, Division(divided_layers(layers, chunks)))
 
 
-def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, divided: Sequence[range]) -> _FewStages | None:
-    """Stages whose layers are of several kinds, or not as many in all chunks; None: no few of them show all.
-
-    ``divided``: the layers of each chunk.
-    """
-    chunks = [divided[stage :: plan.pipeline] for stage in range(plan.pipeline)]
-    contents = [[[kinds[layer] for layer in chunk] for chunk in of_stage] for of_stage in chunks]
+def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, division: Division) -> _FewStages | None:
+    """Stages whose layers are of several kinds, or not as many in all chunks; None: no few of them show all."""
+    numbers = [range(stage, len(division.chunks), plan.pipeline) for stage in range(plan.pipeline)]
+    contents = [[_contents(kinds, division, number) for number in of_stage] for of_stage in numbers]
     ends = _ends(contents, plan.virtual > 1)
     if ends is None or not _has_chunks_alike(contents, ends):
         return None
-    kept = [chunks[stage] for stage in source_stages(ends, captured_stages(ends), plan.pipeline)]
-    in_order = [of_stage[number] for number in range(plan.virtual) for of_stage in kept]
-    kept_kinds = [kinds[layer] for chunk in in_order for layer in chunk]
+    kept = [numbers[stage] for stage in source_stages(ends, captured_stages(ends), plan.pipeline)]
+    in_order = [of_stage[turn] for turn in range(plan.virtual) for of_stage in kept]
+    kept_kinds = [kinds[layer] for number in in_order for layer in division.chunks[number]]
     if kept_kinds != list(kinds[: len(kept_kinds)]):  # kinds may follow from the number of a layer
         return None
-    return _FewStages(ends, options=("--chunks", chunks_text(in_order)))
+    predicting = LAST if division.predicting == LAST else in_order.index(division.predicting)
+    text = chunks_text([division.chunks[number] for number in in_order], predicting)
+    return _FewStages(ends, options=("--chunks", text))
+
+
+def _contents(kinds: Sequence[Hashable], division: Division, number: int) -> list[Hashable]:
+    """The kinds of a chunk's layers, with what predicts further tokens as one, if it is not in the last chunk."""
+    predicts = ["predicts"] if number == division.predicting else []
+    return [*(kinds[layer] for layer in division.chunks[number]), *predicts]
 
 
 def _has_chunks_alike(contents: Sequence[Sequence[object]], ends: Ends) -> bool:

@@ -180,7 +180,9 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
         InputError: a value is missing.
     """
     settings = [
-        f"model.{_field(name)}={value}" for name in _MODEL_VALUES if (value := arguments.text(name)) is not None
+        f"model.{_field(name)}={_quoted(value)}"
+        for name in _MODEL_VALUES
+        if (value := arguments.text(name)) is not None
     ]
     settings += [
         f"{_NOT_MODEL.get(name, f'model.{_field(name)}')}=true" for name in _MODEL_SWITCHES if arguments.has(name)
@@ -235,7 +237,8 @@ def option_fields(words: Sequence[str], precision: str) -> list[str]:
             )
         if name in _REFUSED:
             raise InputError(f"--framework-args has {name}: presim does not read {_REFUSED[name]}; leave it out")
-    settings = [f"model.{_field(name)}={arguments.text(name)}" for name in _MODEL_VALUES if arguments.has(name)]
+    given = [(_field(name), arguments.text(name)) for name in _MODEL_VALUES if arguments.has(name)]
+    settings = [f"model.{field}={_quoted(value or '')}" for field, value in given]
     settings += [f"model.{_field(name)}={arguments.text(name)}" for name in _DROPOUTS if arguments.has(name)]
     switches = {name: _NOT_MODEL.get(name, f"model.{_field(name)}") for name in _MODEL_SWITCHES}
     switches |= {name: f"model.{_field(name)}" for name in ("--tp-comm-overlap", "--cross-entropy-loss-fusion")}
@@ -258,6 +261,11 @@ def option_fields(words: Sequence[str], precision: str) -> list[str]:
             "Megatron-Bridge's own field, as model.recompute_granularity=selective"
         )
     return settings
+
+
+def _quoted(text: str) -> str:
+    """A value as Bridge's fields take it: in quotes if it has signs of their grammar, as a pipeline's layout has."""
+    return f"'{text}'" if re.search(r"[|*()]", text) else text
 
 
 def _check_precision(arguments: Arguments, precision: str) -> None:

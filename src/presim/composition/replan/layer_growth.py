@@ -261,7 +261,10 @@ def with_growth(trace: Trace, entries: Ints, calls: Sequence[int], growth: Growt
         if change not in number_by_change:
             number_by_change[change] = len(signatures)
             signature = signatures[number]
-            grown = {name: round(getattr(signature, name) * factor) for name, factor in factors.items()}
+            own = {
+                name: factor for name, factor in factors.items() if hasattr(signature, name)
+            }  # others are of its run
+            grown = {name: round(getattr(signature, name) * factor) for name, factor in own.items()}
             signatures.append(msgspec.structs.replace(signature, **grown))
         columns["signature"][entry] = number_by_change[change]
     return dataclasses.replace(trace, columns=columns, signatures=tuple(signatures))

@@ -117,6 +117,30 @@ def test_stages_are_uneven_as_the_user_s_fields_say(
     assert not {*fields} & {*short.arguments}
 
 
+@pytest.mark.parametrize(
+    ("layout", "layers", "predicted", "virtual", "ends", "chunks"),
+    [
+        ("Et*2|(tttt|)*6tttL", 29, 0, 1, (1, 1), "0:2,2:6,6:10,26:29"),
+        ("Et*3,|(tt|)*6,ttmL", 17, 1, 1, (1, 1), "0:3,3:5,5:7,15:17"),
+        (  # as published for DeepSeek-V3, for half as many stages
+            "Et*3|(tt|)*13,m|L", 29, 1, 2, (1, 3),
+            "0:3,3:5,5:7,11:13,13:15,15:17,17:19,19:21,21:23,27:29,29:29m,29:29",
+        ),
+    ],
+    ids=["equal", "predicts with the loss", "predicts before"],
+)  # fmt: skip
+def test_stages_have_the_layers_of_the_user_s_layout(
+    tmp_path: Path, layout: str, layers: int, predicted: int, virtual: int, ends: tuple[int, int], chunks: str
+) -> None:
+    field = f"model.pipeline_model_parallel_layout='{layout}'"
+    config = {"num_hidden_layers": layers, "num_nextn_predict_layers": predicted}
+    _, short = short_run(tmp_path, (field,), config, pipeline=8, virtual=virtual, global_batch=512)
+    assert short is not None
+    assert short.captured_ends == ends
+    assert short.arguments[short.arguments.index("--chunks") + 1] == chunks
+    assert field not in short.arguments
+
+
 def test_an_odd_number_of_interleaved_stages_takes_one_more(tmp_path: Path) -> None:
     _, short = short_run(
         tmp_path, (), {"num_hidden_layers": 36}, pipeline=9, virtual=2, global_batch=288, world_size=72
@@ -140,10 +164,12 @@ def test_an_odd_number_of_interleaved_stages_takes_one_more(tmp_path: Path) -> N
         (("model.num_layers_in_last_pipeline_stage=few",), {}, {"pipeline": 8}),
         (("model.account_for_loss_in_pipeline_split=true",), {}, {"pipeline": 8}),
         (("model.pipeline_model_parallel_layout=Et|t|L",), {}, {"pipeline": 8}),
+        (("model.pipeline_model_parallel_layout=E(tttt|)*7ttmttL",), {"num_nextn_predict_layers": 1}, {"pipeline": 8}),
+        (("model.pipeline_model_parallel_layout=E(tttt|)*7ttttL",), {"num_nextn_predict_layers": 1}, {"pipeline": 8}),
     ],
     ids=[
         "four", "few interleaved", "few micro-batches", "kinds out of step", "many dense", "counted ends", "window",
-        "last stage", "no number", "loss", "layout",
+        "last stage", "no number", "loss", "layout", "layout that predicts between", "layout that does not predict",
     ],
 )  # fmt: skip
 def test_other_pipelines_are_captured_in_full(

@@ -75,6 +75,7 @@ def test_a_launch_with_latent_attention_and_experts(tmp_path: Path) -> None:
         (" --recompute-granularity selective --recompute-modules mlp moe_act", "model.recompute_modules=[mlp,moe_act]"),
         (" --activations-checkpoint-method uniform", "model.recompute_granularity=full"),
         (" --decoder-first-pipeline-num-layers 10", "model.num_layers_in_first_pipeline_stage=10"),
+        (" --pipeline-model-parallel-layout E(tt|)*15,tt|L", "model.pipeline_model_parallel_layout='E(tt|)*15,tt|L'"),
         (" --tp-comm-overlap", "model.tp_comm_overlap=true"),
         (" --grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32=false"),
         ("", "mixed_precision.grad_reduce_in_fp32=true"),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from presim.composition.replan.cycles import program_calls
-from presim.composition.replan.layer_growth import Calls, check_setup, growth_of_setup
+from presim.composition.replan.layer_growth import Calls, check_setup, growth_of_setup, with_growth
 from presim.composition.replan.layer_names import names_of
 from presim.composition.replan.layer_regions import Regions, find_regions
 from presim.composition.replan.object_names import definitions
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Phase, Trace
+from presim.trace.signatures import Copy, Elementwise
 from support.replanned_programs import kernel
 
 LAYERS = 5
@@ -96,3 +97,15 @@ def test_memory_before_the_steps_has_to_agree() -> None:
     check_setup(setup_of(7, 352 << 20), 0, setup_of(7, 360 << 20))
     with pytest.raises(InputError, match=r"makes 0\.38 GiB that last, and layers alike would make 0\.30 GiB"):
         check_setup(setup_of(7, 280 << 20), 0, setup_of(7, 360 << 20))
+
+
+def test_what_grows_with_the_parameters_may_stand_beside_a_copy() -> None:
+    """The factors are those of a run of calls, of which each takes what it has."""
+    build = TraceBuilder()
+    build.work(kernel(8))
+    build.work(Copy(direction="d2d", bytes=100, pinned=False))
+    build.step()
+    grown = with_growth(build.trace(), np.arange(2), [0, 1], dict.fromkeys((0, 1), {"elements": 2.0}))
+    first, second = (grown.signatures[number] for number in grown.columns["signature"][:2].tolist())
+    assert isinstance(first, Elementwise) and first.elements == 2 * kernel(8).elements
+    assert second == Copy(direction="d2d", bytes=100, pinned=False)

@@ -157,7 +157,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
     process_config_with_overrides(config, cli_overrides=megatron_adapters.with_adapters(config, options.overrides))
     config.dataset.seq_length = config.model.seq_length
     if options.chunks:
-        megatron_models.keep_chunks(config.model, read_chunks(options.chunks))
+        megatron_models.keep_chunks(config.model, *read_chunks(options.chunks))
     megatron_models.balance_stages(config.model)
     if config.model.vocab_size % config.model.tensor_model_parallel_size:
         config.model.vocab_size = None  # the tokenizer's, padded

@@ -16,7 +16,10 @@ def provider_of(config: PretrainedConfig) -> GPTModelProvider:
     """Megatron's description of a model."""
     if config.model_type in _WITHOUT_BRIDGE:
         return _WITHOUT_BRIDGE[config.model_type](config)
-    return AutoBridge.from_hf_config(config).to_megatron_provider(load_weights=False)
+    provider = AutoBridge.from_hf_config(config).to_megatron_provider(load_weights=False)
+    if getattr(provider, "mtp_num_layers", None) is None:  # Bridge 0.2 leaves out DeepSeek-V3's, later releases do not
+        provider.mtp_num_layers = getattr(config, "num_nextn_predict_layers", 0) or None
+    return provider
 
 
 def balance_stages(model: GPTModelProvider) -> None:
@@ -43,15 +46,18 @@ def balance_stages(model: GPTModelProvider) -> None:
     model.pipeline_model_parallel_layout = layout_of(counts, mtp_layers)
 
 
-def keep_chunks(model: GPTModelProvider, chunks: Sequence[range]) -> None:
-    """Leave these layers of the model, as the chunks of its pipeline: what is said for each layer goes with it."""
+def keep_chunks(model: GPTModelProvider, chunks: Sequence[range], predicting: int) -> None:
+    """Leave these layers of the model, as the chunks of its pipeline: what is said for each layer goes with it.
+
+    ``predicting``: the chunk that predicts further tokens.
+    """
     kept = [layer for chunk in chunks for layer in chunk]
     for name, value in vars(model).items():
         if isinstance(value, list | tuple) and len(value) == model.num_layers:
             setattr(model, name, [value[layer] for layer in kept])
     model.num_layers = len(kept)
     mtp_layers = getattr(model, "mtp_num_layers", None) or 0
-    model.pipeline_model_parallel_layout = layout_of(list(map(len, chunks)), mtp_layers)
+    model.pipeline_model_parallel_layout = layout_of(list(map(len, chunks)), mtp_layers, predicting)
 
 
 def _mixtral(config: PretrainedConfig) -> GPTModelProvider:
