@@ -107,5 +107,6 @@ def test_what_grows_with_the_parameters_may_stand_beside_a_copy() -> None:
     build.step()
     grown = with_growth(build.trace(), np.arange(2), [0, 1], dict.fromkeys((0, 1), {"elements": 2.0}))
     first, second = (grown.signatures[number] for number in grown.columns["signature"][:2].tolist())
-    assert isinstance(first, Elementwise) and first.elements == 2 * kernel(8).elements
+    assert isinstance(first, Elementwise)
+    assert first.elements == 2 * kernel(8).elements
     assert second == Copy(direction="d2d", bytes=100, pinned=False)
