@@ -105,7 +105,7 @@ def test_what_grows_with_the_parameters_may_stand_beside_a_copy() -> None:
     build.work(kernel(8))
     build.work(Copy(direction="d2d", bytes=100, pinned=False))
     build.step()
-    grown = with_growth(build.trace(), np.arange(2), [0, 1], dict.fromkeys((0, 1), {"elements": 2.0}))
+    grown = with_growth(build.trace(), np.arange(2), [0, 1], {call: {"elements": 2.0} for call in (0, 1)})
     first, second = (grown.signatures[number] for number in grown.columns["signature"][:2].tolist())
     assert isinstance(first, Elementwise)
     assert first.elements == 2 * kernel(8).elements
