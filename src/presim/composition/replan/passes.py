@@ -136,13 +136,15 @@ def _passes_of_step(trace: Trace, calls: Ints, number: int, step: slice) -> Step
     refusals = []
     for trials in (0, 1):  # of each pass, before the others: so stages learn the shapes of messages
         for further in range(trials + 1):  # the trials may be counted as a micro-batch
-            starts = [_starts_behind(contents, is_in, micro_batches - further, trials) for is_in in is_in_phases]
+            forward, backward = (
+                _starts_behind(contents, is_in_phase, micro_batches - further, trials) for is_in_phase in is_in_phases
+            )
             try:
-                order, in_order = _in_turn(*starts, micro_batches - further, reason)
+                order, starts = _in_turn(forward, backward, micro_batches - further, reason)
             except NotPeriodicError as refusal:
                 refusals.append(str(refusal))
             else:
-                return StepPasses(order, begin + in_order, end)
+                return StepPasses(order, begin + starts, end)
     raise _not_in_turn(trace, number, refusals[0])
 
 
