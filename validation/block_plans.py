@@ -129,12 +129,12 @@ CASES = (
     PlanCase("torchtitan HSDP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {"data_style": "hsdp", "shard": 8}),
     PlanCase("torchtitan without resharding of 3B", "torchtitan", "llama3-3b", "b200", 16, {"reshard": False}),
     PlanCase("torchtitan compiled 3B", "torchtitan", "llama3-3b", "h100-sxm", 64, {}, ("--compile.enable",)),
-    PlanCase("torchtitan PP of 3B", "torchtitan", "llama3-3b", "a100-80gb-sxm", 16, _PIPELINE),
-    PlanCase("torchtitan PP of 3B, four stages", "torchtitan", "llama3-3b", "b200", 32, {
+    PlanCase("torchtitan PP of Llama 2", "torchtitan", "llama2-7b", "a100-80gb-sxm", 16, _PIPELINE),
+    PlanCase("torchtitan PP of Llama 2, four stages", "torchtitan", "llama2-7b", "b200", 32, {
         "pipeline": 4, "micro_batches": 32}),
-    PlanCase("torchtitan TP, PP of 3B", "torchtitan", "llama3-3b", "h100-sxm", 32, {
+    PlanCase("torchtitan TP, PP of Llama 2", "torchtitan", "llama2-7b", "h100-sxm", 32, {
         "tensor": 2, "sequence_parallel": True, **_PIPELINE}),
-    PlanCase("torchtitan interleaved 3B", "torchtitan", "llama3-3b", "h100-sxm", 16, {"virtual": 2, **_PIPELINE}),
+    PlanCase("torchtitan interleaved Llama 2", "torchtitan", "llama2-7b", "h100-sxm", 16, {"virtual": 2, **_PIPELINE}),
     PlanCase("Megatron DP of 3B", "megatron", "llama3-3b", "h100-sxm", 16, {**_ZERO1, "micro_batches": 12}),
     PlanCase("Megatron DDP of 3B", "megatron", "llama3-3b", "a100-80gb-sxm", 8, {
         "data_style": "ddp", "micro_batches": 12}),
@@ -148,7 +148,7 @@ CASES = (
     PlanCase("Megatron TP, CP, PP of 3B", "megatron", "llama3-3b", "b200", 64, {
         "tensor": 2, "context": 2, "sequence": 8192, **_PIPELINE}),
     PlanCase("Megatron recomputed 3B", "megatron", "llama3-3b", "h100-sxm", 32, {"tensor": 2, **_PIPELINE, **_FULL}),
-    PlanCase("Megatron DP of 96 layers", "megatron", "llama3-8b", "b200", 64, {**_ZERO1, "micro_batches": 12},
+    PlanCase("Megatron DP of 96 layers", "megatron", "llama3-3b", "b200", 64, {**_ZERO1, "micro_batches": 12},
         layers=96),
     PlanCase("Megatron TP of 96 layers", "megatron", "llama3-70b", "b200", 64, {"tensor": 8, "micro_batches": 12},
         layers=96),
