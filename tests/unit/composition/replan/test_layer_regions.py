@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from presim.composition.replan.cycles import program_calls
-from presim.composition.replan.layer_growth import Calls, check_setup, growth_of_setup
+from presim.composition.replan.layer_growth import Calls, check_setup, growth_of_setup, with_growth
 from presim.composition.replan.layer_names import names_of
 from presim.composition.replan.layer_regions import Regions, find_regions
 from presim.composition.replan.object_names import definitions
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Phase, Trace
+from presim.trace.signatures import Copy, Elementwise
 from support.replanned_programs import kernel
 
 LAYERS = 5
@@ -96,3 +97,14 @@ def test_memory_before_the_steps_has_to_agree() -> None:
     check_setup(setup_of(7, 352 << 20), 0, setup_of(7, 360 << 20))
     with pytest.raises(InputError, match=r"makes 0\.38 GiB that last, and layers alike would make 0\.30 GiB"):
         check_setup(setup_of(7, 280 << 20), 0, setup_of(7, 360 << 20))
+
+
+def test_copies_beside_kernels_grow_by_what_they_have() -> None:
+    build = TraceBuilder()
+    build.work(Elementwise(bytes_read=100, bytes_written=200, elements=50, dtype="float32"))
+    build.work(Copy(direction="d2d", bytes=300))
+    trace, entries = build.trace(), [0, 1]
+    factors = {"bytes_read": 2.0, "bytes": 3.0}
+    grown = with_growth(trace, np.array(entries), entries, dict.fromkeys(entries, factors))
+    kernel_after, copy_after = (grown.signatures[number] for number in grown.columns["signature"].tolist())
+    assert (kernel_after.bytes_read, kernel_after.bytes_written, copy_after.bytes) == (200, 200, 900)
