@@ -129,6 +129,7 @@ def page(rows: Mapping[str, Row], reasons: Mapping[str, str], whole: Mapping[str
         "",
         *_summary(timed, whole),
         "",
+        *_memory_summary(rows),
         *_reasons(reasons),
         "",
         "| row | run | framework | published | predicted | error | whole capture | inside | memory | published | CPU |",
@@ -152,7 +153,7 @@ def _summary(timed: Mapping[str, Row], whole: Mapping[str, float]) -> Iterator[s
     """A table of errors by framework."""
     yield "| published by | rows | median error | p90 | median sign | inside the 80 % interval | whole captures |"
     yield "|---|---|---|---|---|---|---|"
-    groups = {"all": timed}
+    groups = {"all": timed} if timed else {}
     for family in dict.fromkeys(str(row["family"]) for row in timed.values()):
         groups[family] = {name: row for name, row in timed.items() if row["family"] == family}
     for family, rows in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -165,6 +166,19 @@ def _summary(timed: Mapping[str, Row], whole: Mapping[str, float]) -> Iterator[s
             f"| {family} | {len(rows)} | {statistics.median(sizes):.1%} | {sizes[-(-9 * len(sizes) // 10) - 1]:.1%} "
             f"| {statistics.median(errors):+.1%} | {inside:.0%} | {beside} |"
         )
+
+
+def _memory_summary(rows: Mapping[str, Row]) -> Iterator[str]:
+    """A sentence on memory, where rows have it."""
+    errors = [
+        float(str(row["memory_gib"])) / float(str(row["published_gib"])) - 1
+        for row in rows.values()
+        if row["published_gib"]
+    ]
+    if errors:
+        median = statistics.median(map(abs, errors))
+        yield f"Memory of {len(errors)} rows: {median:.1%} off in the median, {min(errors):+.0%} to {max(errors):+.0%}."
+        yield ""
 
 
 def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:
