@@ -144,7 +144,8 @@ def page(rows: Mapping[str, Row], reasons: Mapping[str, str], whole: Mapping[str
         captured = f"{whole[name]:+.1%}" if name in whole and name in timed else ""
         inside = ("yes" if row["inside"] else "no") if name in timed else ""
         published = f"{row['published_gib']:.1f} GiB" if row["published_gib"] else ""
-        cells = [name, row["run"], row["framework"], *step, captured, inside, f"{row['memory_gib']:.1f} GiB", published]
+        memory = f"{row['memory_gib']:.1f} GiB" if row["memory_gib"] else ""
+        cells = [name, row["run"], row["framework"], *step, captured, inside, memory, published]
         lines.append(f"| {' | '.join(map(str, cells))} | {float(str(row.get('cpu_s') or row['took_s'])):.0f} s |")
     return "\n".join(lines) + "\n"
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from presim.composition.plan import Plan
 from presim.studies.validation.cases import CannotBuildError, Case
 from presim_study.models import plain_name
@@ -82,13 +84,15 @@ def _with_pipeline(plan: Plan, case: Case) -> Plan:
     if local is None and not case.text("micro_batch"):
         raise CannotBuildError("batch: neither a micro-batch nor a local batch is given")
     micro = case.count("micro_batch", 0) or max(1, int(local[1]) // plan.pipeline if local else 1)
-    return _replaced(plan, micro_batch=micro, virtual=2 if "Interleaved" in case.text("other") else 1)
+    return msgspec.structs.replace(plan, micro_batch=micro, virtual=2 if "Interleaved" in case.text("other") else 1)
 
 
 def _automodel(case: Case) -> TrainerRun:
     """AutoModel's FSDP2 of bf16 weights; its dense models with tensor or context parallelism are torchtitan's here."""
     if case.count("ep", 1) > 1 or "OSS" in case.text("model"):
-        raise CannotBuildError("experts: expert parallelism by DeepEP, which neither torchtitan's nor accelerate's has")
+        raise CannotBuildError(
+            "experts: Transformer Engine's kernels and DeepEP, which neither torchtitan nor accelerate runs"
+        )
     lora = "[lora]" in case.text("model").lower()
     plan = _plan(case, (), recompute="none" if case.count("n_gpus", 1) == 1 else "full")
     if lora and plan.tensor * plan.pipeline > 1:
@@ -107,7 +111,7 @@ def _torchtune(case: Case) -> TrainerRun:
         raise CannotBuildError("offload: parameters in host memory")
     plan = _plan(case, ())
     data_style = "ddp" if case.count("n_gpus", 1) == 1 else "fsdp2"
-    plan = _replaced(plan, data_style=data_style)
+    plan = msgspec.structs.replace(plan, data_style=data_style)
     rank = 16 if "70b" in said else 8
     quantised = ("--load_in_4bit", "--use_bnb_nested_quant") if "qlora" in said else ()
     adapters = (*_lora(rank), *quantised) if "lora" in said else ()
@@ -125,7 +129,7 @@ def _litgpt(case: Case) -> TrainerRun:
         raise CannotBuildError("precision: weights in four bits that are sharded")
     words = ("--load_in_4bit", *(("--use_bnb_nested_quant",) if quantised[1] else ())) if quantised else ()
     model = _phi(case) if "phi-1.5" in case.text("model") else _name(case)
-    plan = _replaced(_plan(case, (), recompute="none"), data_style="fsdp2" if several else "ddp")
+    plan = msgspec.structs.replace(_plan(case, (), recompute="none"), data_style="fsdp2" if several else "ddp")
     targets = ("--lora_r", "8", "--lora_target_modules", "q_proj", "v_proj")
     return TrainerRun("hf", model, plan, (*targets, *words), memory_alone=True)
 
@@ -164,7 +168,9 @@ def _llm_foundry(case: Case) -> TrainerRun:
         "tie_word_embeddings": True,
     }
     sharded = "SHARD_GRAD_OP" not in case.text("sharding")
-    plan = _replaced(_plan(case, ()), reshard=sharded, attention="flash" if "flash" in case.text("other") else "auto")
+    plan = msgspec.structs.replace(
+        _plan(case, ()), reshard=sharded, attention="flash" if "flash" in case.text("other") else "auto"
+    )
     # Composer reduces the gradients of every micro-batch
     summed = plan.micro_batches(case.count("n_gpus", 1)) > 1
     return TrainerRun("hf", config, plan, ("--sync_each_batch",) if summed else ())
@@ -176,12 +182,9 @@ def _single(case: Case) -> TrainerRun:
 
 def _plan(case: Case, passes: tuple[str, ...], recompute: str | None = None) -> Plan:
     """The plan in a row's columns; ``recompute``: where the row leaves it to a recipe."""
-    degrees = {
-        name: case.count(column, 1) for name, column in (("tensor", "tp"), ("context", "cp"), ("pipeline", "pp"))
-    }
-    world_size = case.count("n_gpus", 1)
-    replicas = world_size // (degrees["tensor"] * degrees["context"] * degrees["pipeline"])
-    is_piped = degrees["pipeline"] > 1
+    tensor, context, pipeline = (case.count(column, 1) for column in ("tp", "cp", "pp"))
+    replicas = case.count("n_gpus", 1) // (tensor * context * pipeline)
+    is_piped = pipeline > 1
     said = case.text("act_ckpt").lower()
     kept = recompute if recompute and (not said or said.startswith((*_RECIPES, "not "))) else _kept(case, said)
     micro_batch = case.count("micro_batch", 1)
@@ -192,10 +195,12 @@ def _plan(case: Case, passes: tuple[str, ...], recompute: str | None = None) -> 
         sequence=case.count("seq_len"),
         micro_batch=micro_batch,
         global_batch=case.count("global_batch") if is_piped else micro_batch * micro_batches * replicas,
-        sequence_parallel=degrees["tensor"] > 1,
+        tensor=tensor,
+        sequence_parallel=tensor > 1,
+        context=context,
+        pipeline=pipeline,
         recompute="full" if kept == "full" else "none",
         passes=(*passes, *compiled, *selective),
-        **degrees,
     )
 
 
@@ -214,12 +219,6 @@ def _name(case: Case) -> str:
 
 def _lora(rank: int) -> tuple[str, ...]:
     return ("--lora_r", str(rank), "--lora_target_modules", "all-linear")
-
-
-def _replaced(plan: Plan, **fields: object) -> Plan:
-    import msgspec
-
-    return msgspec.structs.replace(plan, **fields)
 
 
 _READERS: Mapping[str, Callable[[Case], TrainerRun]] = {  # how the framework's cell begins
