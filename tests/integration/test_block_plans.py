@@ -15,7 +15,7 @@ from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
 pytestmark = [pytest.mark.torch_cuda]
-LAYERS, RANKS = 10, 8
+LAYERS, RANKS = 8, 8
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -28,13 +28,34 @@ LLAMA = {
     "max_position_embeddings": 8192,
     "tie_word_embeddings": False,
 }
-PLANS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
-    ("hf", {"micro_batch": 2, "recompute": "full"}, ()),
-    ("hf", {"data_style": "hsdp", "shard": 4}, ()),
-    ("deepspeed", {}, ()),
-    ("deepspeed", {"data_style": "zero1"}, ("zero_optimization.stage=2",)),
-    ("torchtitan", {"recompute": "full"}, ()),
-    ("torchtitan", {"tensor": 2, "sequence_parallel": True}, ()),
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 512,
+    "n_layer": LAYERS,
+    "n_head": 8,
+    "n_positions": 2048,
+    "vocab_size": 32000,
+}
+EXPERTS = {  # sizes of torchtitan's smallest one
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "hidden_size": 256,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "vocab_size": 2048,
+}
+PLANS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+    ("hf", LLAMA, {"micro_batch": 2, "recompute": "full"}, ()),
+    ("hf", LLAMA, {"data_style": "hsdp", "shard": 4}, ()),
+    ("hf", GPT2, {"attention": "flash"}, ("--sync_each_batch",)),
+    ("deepspeed", LLAMA, {}, ()),
+    ("deepspeed", LLAMA, {"data_style": "zero1"}, ("zero_optimization.stage=2",)),
+    ("deepspeed", GPT2, {"data_style": "zero1"}, ()),
+    ("torchtitan", LLAMA, {"recompute": "full"}, ()),
+    ("torchtitan", LLAMA, {"tensor": 2, "sequence_parallel": True}, ()),
+    ("torchtitan", EXPERTS, {"expert": 8}, ()),
 ]
 NEEDS = {"hf": "accelerate"}
 
@@ -45,14 +66,19 @@ def _case(number: int) -> Any:
     return pytest.param(*PLANS[number], id=f"{framework}-{number}", marks=marks)
 
 
-@pytest.mark.parametrize(("framework", "fields", "arguments"), [_case(number) for number in range(len(PLANS))])
+@pytest.mark.parametrize(("framework", "model", "fields", "arguments"), [_case(number) for number in range(len(PLANS))])
 def test_a_composed_plan_is_as_if_it_were_captured(
-    framework: str, fields: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str,
+    model: dict[str, Any],
+    fields: dict[str, Any],
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kept_captures, "cache_folder", lambda: tmp_path / "captures")
     monkeypatch.setattr(launched, "_FEWEST_TO_EXTEND", LAYERS)
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(LLAMA))
+    config.write_text(json.dumps(model))
     plan = Plan(sequence=2048, **fields)
     samples = 7 * plan.micro_batch * plan.data(RANKS)
     plan = Plan(sequence=2048, global_batch=samples, **fields)
@@ -69,4 +95,6 @@ def test_a_composed_plan_is_as_if_it_were_captured(
     assert composed.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
     assert composed.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
     assert composed.memory.peak_reserved_bytes == pytest.approx(captured.memory.peak_reserved_bytes, rel=0.08)
+    lasting = {part.name: part.bytes for part in composed.memory.by_category}
+    assert framework != "hf" or lasting.get("other", 0) < 1 << 26, "parameters as they were before FSDP2"
     assert composed.throughput.samples_per_s == pytest.approx(captured.throughput.samples_per_s, rel=0.01)

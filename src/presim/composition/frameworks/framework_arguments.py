@@ -25,6 +25,7 @@ from presim.system.files import (
 )
 
 _CONFIG = "ds_config.json"
+_SYNC_EACH = "--sync_each_batch"
 _FIELD = re.compile(r"[A-Za-z_][\w.]*=")  # of Bridge's configuration, with a value
 # What a plan sets: what is composed from a capture would not know of another value.
 _TORCHTITAN_PLAN = (
@@ -121,12 +122,14 @@ def _leaves(prefix: str, settings: Mapping[str, Any]) -> Iterator[str]:
 def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
     """accelerate's files and command with further options of `accelerate launch`, which precede those of its file.
 
-    Options of adapters, with the names that TRL gives them (``--lora_r 16 --load_in_4bit``), are the program's.
+    Options of adapters, with the names that TRL gives them (``--lora_r 16 --load_in_4bit``), are the program's, and so
+    is ``--sync_each_batch`` of accelerate's gradient accumulation.
 
     Raises:
         InputError: these are no options, or follow from the plan; adapters need PEFT, or cannot be sharded.
     """
-    arguments, adapters = split_adapters(arguments)
+    accumulation = [word for word in arguments if word == _SYNC_EACH]
+    arguments, adapters = split_adapters([word for word in arguments if word != _SYNC_EACH])
     check_adapters(adapters, "FSDP2" if "distributed_type: FSDP" in files.files["accelerate.yaml"] else "")
     if arguments and not arguments[0].startswith("--"):
         raise InputError(
@@ -135,7 +138,7 @@ def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
         )
     _check_beside_plan(_option_names(arguments), _ACCELERATE_PLAN)
     program = next(position for position, word in enumerate(files.command) if word.endswith(".py"))
-    command = [*files.command[:program], *arguments, *files.command[program:], *adapters]
+    command = [*files.command[:program], *arguments, *files.command[program:], *accumulation, *adapters]
     return dataclasses.replace(files, command=command)
 
 

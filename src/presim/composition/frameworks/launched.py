@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from presim.composition.frameworks.framework_arguments import accelerate_files, deepspeed_files, torchtitan_files
+from presim.composition.frameworks.layer_count import layers_of, with_layers
 from presim.composition.graph.take import config_file
 from presim.composition.launch_files import hugging_face, torchtitan
 from presim.composition.launch_files.launch_job import Files, LaunchJob
@@ -21,6 +22,7 @@ from presim.hardware.cluster import Cluster
 # Two sizes: the second confirms what the first says (`presim.composition.replan.replan_layers`). Few parts of a layer
 # come so often.
 _CAPTURED_LAYERS = (5, 7)
+_TENSORWISE = ("fp8-tensor",)  # torchao's scaling, which takes the maximum at each use
 _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no longer than the two captures
 
 
@@ -93,9 +95,9 @@ def launched_run(
     model_config = _model_config(model, described)
     step_micro_batches = plan.micro_batches(cluster.world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan, described))
-    model_layers = _layers(model_config)
+    model_layers = layers_of(model_config)
     job = LaunchJob(
-        config=_with_layers(model_config, layers) if layers else model_config,
+        config=with_layers(model_config, layers) if layers else model_config,
         plan=_with_micro_batches(plan, captured, cluster.world_size),
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
@@ -183,19 +185,6 @@ def sizes_to_capture(run: LaunchedRun, plan: Plan) -> tuple[int, ...]:
     return () if is_short or has_buckets or plan.pipeline > 1 else _CAPTURED_LAYERS
 
 
-def _layers(config: Mapping[str, Any]) -> int:
-    """Number of layers; 0: the config does not say."""
-    number = config.get("num_hidden_layers")
-    return number if isinstance(number, int) else 0
-
-
-def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """The config of a model with the first layers; lists with an entry for each layer are cut, too."""
-    number = _layers(config)
-    cut = {name: value[:layers] for name, value in config.items() if isinstance(value, list) and len(value) == number}
-    return {**config, **cut, "num_hidden_layers": layers}
-
-
 def _fewest_repeating(plan: Plan, described: _Framework) -> int:
     """Micro-batches after which the schedule of each stage has repeated; a schedule of loops is captured in full."""
     if plan.pipeline == 1:
@@ -213,7 +202,7 @@ FRAMEWORKS: Mapping[str, _Framework] = {
         "torchtitan",
         ("torchtitan", "torchao"),
         torchtitan.files,
-        {"bf16": (), "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
+        {"bf16": (), "fp8-current": _TENSORWISE, "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
         torchtitan_files,
         "torchtitan's own trainer",
     ),
@@ -221,7 +210,7 @@ FRAMEWORKS: Mapping[str, _Framework] = {
         "accelerate",
         ("transformers", "accelerate"),
         hugging_face.accelerate,
-        {"bf16": (), "fp8-current": ("fp8-tensor",)},  # torchao's tensorwise scaling takes the maximum at each use
+        {"bf16": (), "fp8-current": _TENSORWISE},
         accelerate_files,
         "Hugging Face's model under accelerate",
     ),

@@ -28,6 +28,7 @@ _SCHEDULES = {
     "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "interleavedzerobubble": "zero-bubble",
     "dualpipev": "dualpipev",
 }  # fmt: skip
+_FP8 = {"tensorwise": "fp8-tensor", "rowwise": "fp8-row"}  # torchao's recipe -> pass
 _SECTIONS = ("parallelism", "training", "experimental")  # that had degrees, by release
 _REFUSED = {
     "optimizer.early_step_in_backward": "updates within the backward pass are not composed; set it to false",
@@ -228,10 +229,10 @@ def _numbers(settings: Settings, named_fields: Collection[str]) -> tuple[list[st
     )
     if "passes" in named_fields:
         return [], "bf16"
-    if is_float8 and recipe != "rowwise":
+    if is_float8 and recipe not in _FP8:
         raise InputError(
-            f"{settings.origin} scales FP8 {recipe}, and torchtitan 0.3 scales by rows: give --pass fp8-row for that, "
-            "or recipe_name = 'rowwise'"
+            f"{settings.origin} scales FP8 {recipe}, and presim's program for torchtitan has {' and '.join(_FP8)}: use "
+            "one of them"
         )
     known_names = ("float8", "mx", "mxfp8", "nvfp4")
     if unread_names := [name for name in names if not any(part in name for part in known_names)]:
@@ -240,7 +241,7 @@ def _numbers(settings: Settings, named_fields: Collection[str]) -> tuple[list[st
         )
     precision = "mxfp8" if any("mx" in name for name in names) else "bf16"
     precision = "nvfp4" if any("nvfp4" in name for name in names) else precision
-    return (["fp8-row"] if is_float8 else []), precision
+    return ([_FP8[recipe]] if is_float8 else []), precision
 
 
 def _recomputation(settings: Settings) -> str:

@@ -6,6 +6,7 @@ import json
 
 from presim.composition.launch_files.launch_job import Files, LaunchJob, check_supported, program, torchrun
 from presim.composition.launch_files.layer_passes import words_of
+from presim.composition.plan import Plan
 from presim.errors import InputError
 
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
@@ -113,7 +114,7 @@ def deepspeed(job: LaunchJob) -> Files:
             "train_deepspeed.py": program("deepspeed"),
             **_model(job),
         },
-        command=torchrun(job, "train_deepspeed.py", *_sizes(job)[:2], *recompute),
+        command=torchrun(job, "train_deepspeed.py", *_sizes(job)[:2], *_attention(plan), *recompute),
         notes=[*([_CAST] if stage == 3 else []), *([_RESIDENT] if streamed else [])],
     )
 
@@ -136,6 +137,7 @@ def _check_job(framework: str, job: LaunchJob, data_style: tuple[str, ...], offl
         ("shard", "overlap", "reshard", "recompute", "recompute_whole", "offload_activations"),
         data_style=data_style,
         offload_optimizer=offload_optimizer,
+        attention=("auto", "cudnn", "flash"),
     )
 
 
@@ -147,7 +149,11 @@ def _model(job: LaunchJob) -> dict[str, str]:
 def _sizes(job: LaunchJob) -> list[str]:
     plan = job.plan
     words = ["--sequence", plan.sequence, "--batch", plan.micro_batch, "--accumulate", job.micro_batches]
-    return [*map(str, words), *([] if plan.clip else ["--no-clip"])]
+    return [*map(str, words), *_attention(plan), *([] if plan.clip else ["--no-clip"])]
+
+
+def _attention(plan: Plan) -> list[str]:
+    return [] if plan.attention == "auto" else ["--attention", plan.attention]
 
 
 def _yaml(settings: dict[str, object]) -> str:

@@ -14,6 +14,7 @@ from presim.errors import InputError
 _SUPPORT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "torchtitan": {
         "fp8-row": ("Float8LinearConverter",),
+        "fp8-tensor": ("Float8LinearConverter tensorwise",),
         "mxfp8": ("MXFP8LinearConverter",),
         "nvfp4": ("NVFP4LinearConverter",),
         "fuse-pointwise": ("compile",),

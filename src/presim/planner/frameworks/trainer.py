@@ -19,7 +19,7 @@ _ONE_RANK = dict.fromkeys(("tensor", "pipeline", "virtual", "context", "expert")
 # Knobs that the user left open; none: the framework does not take the knob.
 _VALUES: Mapping[str, Mapping[str, Sequence[Value]]] = {
     "megatron": {"data_style": ("zero1", "ddp"), "reshard": (), "shard": ()},
-    "torchtitan": {"data_style": ("fsdp2", "hsdp"), "expert": (1,)},
+    "torchtitan": {"data_style": ("fsdp2", "hsdp")},
     "hf": {"data_style": ("fsdp2", "hsdp", "ddp"), "sequence_parallel": (False,), **_ONE_RANK},
     "deepspeed": {
         "data_style": ("fsdp2", "zero1"),

@@ -74,6 +74,7 @@ def test_arguments_reach_the_framework() -> None:
     assert run_of("torchtitan", "--compile.enable").command[-1] == "--compile.enable"
     command = run_of("hf", "--fsdp_forward_prefetch", "true").command
     assert command.index("--fsdp_forward_prefetch") < command.index("train_accelerate.py")
+    assert run_of("hf", "--sync_each_batch", "--lora_r", "8").command[-3:] == ("--sync_each_batch", "--lora_r", "8")
 
 
 def test_a_configuration_of_deepspeed_s_is_taken_as_it_is_but_for_the_plan_s_sizes(tmp_path: Path) -> None:
@@ -96,10 +97,38 @@ def test_versions_and_differences_from_the_plan_are_said() -> None:
     assert any("flex attention" in note for note in run.notes)
 
 
+@pytest.mark.parametrize(
+    ("model", "family", "experts"), [("qwen3-30b-a3b", "qwen3", 128), ("deepseek-v3", "deepseek_v3", 256)]
+)
+def test_torchtitan_s_own_models_are_found_by_their_sizes(model: str, family: str, experts: int) -> None:
+    text = run_of("torchtitan", model=model, expert=8).files["plan_config.py"]
+    assert f"'family': '{family}'" in text
+    assert f"'n_experts': {experts}" in text
+    assert "'expert_parallel_degree': 8" in text
+
+
+@pytest.mark.parametrize("framework", ["hf", "deepspeed"])
+def test_an_attention_backend_reaches_the_program(framework: str) -> None:
+    command = run_of(framework, attention="flash").command
+    assert command[command.index("--attention") + 1] == "flash"
+    assert "--attention" not in run_of(framework).command
+
+
+def test_fp8_has_torchao_s_recipes_in_torchtitan_too() -> None:
+    for run in (run_of("torchtitan", precision="fp8-current"), run_of("torchtitan", passes=("fp8-tensor",))):
+        assert "CONVERTERS = ['Float8LinearConverter tensorwise']" in run.files["plan_config.py"]
+
+
 REFUSALS: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
     ("hf", (), {"tensor": 2}, "accelerate cannot express this plan's tensor = 2, only 1"),
     ("deepspeed", (), {"data_style": "ddp"}, "deepspeed cannot express this plan's data_style = 'ddp'"),
     ("torchtitan", (), {"model": "mixtral-8x7b"}, "this model is mixtral"),
+    (
+        "torchtitan",
+        (),
+        {"model": "qwen3-30b-a3b", "expert": 8, "expert_exchange": "deepep"},
+        "torchtitan cannot express this plan's expert_exchange = 'deepep', only all-to-all",
+    ),
     ("hf", (), {"precision": "mxfp8"}, "--framework hf has the precisions bf16, fp8-current, not mxfp8"),
     ("torchtitan", (), {"tensor": 3}, "--tp 3 x --cp 1 x --pp 1 = 3 ranks hold the model once, and 64 GPUs"),
     ("hf", (), {"global_batch": 100}, "--global-batch 100 is no multiple of --mbs 1 x 64 data-parallel ranks = 64"),

@@ -251,6 +251,17 @@ def test_torchtitan_with_a_pipeline(tmp_path: Path) -> None:
     assert (launched.fields["sequence_parallel"], launched.fields["reshard"]) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "passes"), [("", "fp8-tensor"), ("tensorwise", "fp8-tensor"), ("rowwise", "fp8-row")]
+)
+def test_torchtitan_s_fp8_has_a_scale_for_each_tensor_unless_it_says_rows(
+    tmp_path: Path, recipe: str, passes: str
+) -> None:
+    path = _file(tmp_path, "t.toml", _TORCHTITAN % ("", "") + "[float8]\nenable_float8_linear = true\n")
+    words = f"{path} --float8.recipe_name={recipe}" if recipe else str(path)
+    assert read_launch(words).fields["passes"] == (passes,)
+
+
 def test_torchtitan_s_options_precede_its_file(tmp_path: Path) -> None:
     path = _file(tmp_path, "t.toml", _TORCHTITAN % ('compile = true\ndtype = "bfloat16"', ""))
     launched = read_launch(f"{path} --training.seq_len 512 --activation_checkpoint.mode=none")
@@ -312,6 +323,11 @@ def test_torchtitan_s_configuration_in_python(tmp_path: Path) -> None:
         ("a.yml", _AXOLOTL % "dp_shard_size: 2\ntensor_parallel_size: 2", "tensor parallelism of 2"),
         ("t.toml", _TORCHTITAN.replace("8B", "9B") % ("", ""), "trains llama3 9B"),
         ("t.toml", _TORCHTITAN.replace('"full"', '"selective"') % ("", ""), "selective_ac_option 2"),
+        (
+            "t.toml",
+            _TORCHTITAN % ("enable_float8_linear = true", "") + "[float8]\nrecipe_name = 'rowwise_with_gw_hp'\n",
+            "scales FP8 rowwise_with_gw_hp, and presim's program for torchtitan has tensorwise and rowwise",
+        ),
         ("t.toml", _TORCHTITAN.replace("AdamW", "Muon") % ("", ""), "the optimizer Muon"),
         ("t.toml", _TORCHTITAN % ("", 'pipeline_parallel_degree = 2\npipeline_parallel_schedule = "ZBV"'), "zbv"),
         ("t.toml", "[model]\nname = 3\n", r"no section \[training\]"),

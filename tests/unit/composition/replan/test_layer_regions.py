@@ -99,14 +99,12 @@ def test_memory_before_the_steps_has_to_agree() -> None:
         check_setup(setup_of(7, 280 << 20), 0, setup_of(7, 360 << 20))
 
 
-def test_what_grows_with_the_parameters_may_stand_beside_a_copy() -> None:
-    """The factors are those of a run of calls, of which each takes what it has."""
+def test_copies_beside_kernels_grow_by_what_they_have() -> None:
     build = TraceBuilder()
-    build.work(kernel(8))
-    build.work(Copy(direction="d2d", bytes=100, pinned=False))
-    build.step()
-    grown = with_growth(build.trace(), np.arange(2), [0, 1], {call: {"elements": 2.0} for call in (0, 1)})
-    first, second = (grown.signatures[number] for number in grown.columns["signature"][:2].tolist())
-    assert isinstance(first, Elementwise)
-    assert first.elements == 2 * kernel(8).elements
-    assert second == Copy(direction="d2d", bytes=100, pinned=False)
+    build.work(Elementwise(bytes_read=100, bytes_written=200, elements=50, dtype="float32"))
+    build.work(Copy(direction="d2d", bytes=300))
+    trace, entries = build.trace(), [0, 1]
+    factors = {"bytes_read": 2.0, "bytes": 3.0}
+    grown = with_growth(trace, np.array(entries), entries, dict.fromkeys(entries, factors))
+    kernel_after, copy_after = (grown.signatures[number] for number in grown.columns["signature"].tolist())
+    assert (kernel_after.bytes_read, kernel_after.bytes_written, copy_after.bytes) == (200, 200, 900)
