@@ -14,11 +14,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import mamba_extensions
 import megatron_layers
 import torch
 import transformers
 
 megatron_layers.install_weight_gradient_fusion()
+mamba_extensions.install_extensions()
 
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
 import megatron_adapters  # noqa: E402
@@ -47,6 +49,7 @@ from megatron.bridge.training.utils.omegaconf_utils import process_config_with_o
 from megatron.core import parallel_state  # noqa: E402
 from stage_layout import read_chunks  # noqa: E402
 from transformers import CONFIG_MAPPING, PretrainedConfig  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 
 class _Sample(torch.utils.data.Dataset):
@@ -94,11 +97,18 @@ def parse() -> argparse.Namespace:
 
 
 def hugging_face_config(path: Path) -> PretrainedConfig:
-    """The config, also with the fields that Transformers moved since Bridge was written."""
+    """The config, also with the fields that Transformers moved since Bridge was written.
+
+    A type of its own may stand for another model's architecture, as Kimi K2's for DeepSeek-V3's.
+    """
     fields = {name: value for name, value in json.loads(path.read_text()).items() if not name.startswith("_")}
-    if fields.get("model_type") not in CONFIG_MAPPING:
+    model_type = fields.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        known_types = {name: known for known, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()}
+        model_type = next((known_types[name] for name in fields.get("architectures", ()) if name in known_types), None)
+    if model_type is None:
         raise ValueError(f"transformers {transformers.__version__} has no model_type {fields.get('model_type')!r}")
-    config = CONFIG_MAPPING[fields["model_type"]](**fields)
+    config = CONFIG_MAPPING[model_type](**{**fields, "model_type": model_type})
     rope = getattr(config, "rope_parameters", None) or {}
     if not hasattr(config, "rope_theta") and "rope_theta" in rope:
         config.rope_theta = rope["rope_theta"]
