@@ -173,8 +173,18 @@ def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path:
             },
             {"expert": 4, "pipeline": 2, "virtual": 2, "global_batch": 8},
         ),
+        (  # the text part of a model of images and text; every second layer has experts
+            {
+                "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",
+                "text_config": {
+                    **LLAMA, "model_type": "llama4_text", "intermediate_size": 512, "intermediate_size_mlp": 1024,
+                    "head_dim": 128, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+                },
+            },
+            {"expert": 4, "global_batch": 8},
+        ),
     ],
-    ids=["gpt2", "mixtral"],
+    ids=["gpt2", "mixtral", "llama4"],
 )  # fmt: skip
 def test_models_without_a_bridge_are_megatron_s_too(
     tmp_path: Path, model: dict[str, Any], plan: dict[str, int]

@@ -22,8 +22,9 @@ def page(results: Mapping[str, Row], expressible: int, reasons: Mapping[str, int
         "",
         f"{datetime.date.today()}, by `python validation/framework_plans.py`. The plan, the precision, adapters and "
         "what a row says in words are taken from it. What it does not say (recomputation, dispatcher, CUDA graphs) is "
-        "as in Megatron-Bridge's own recipe for the model, the GPU and the precision, in whatever release the row is of. "
-        "The whole capture's error is that of `presim validate`, which knows more of each run's set-up.",
+        "as in Megatron-Bridge's own recipe for the model, the GPU and the precision, in whatever release the row is "
+        "of; for experts before release 26.06 as in that release. The whole capture's error is that of "
+        "`presim validate`, which knows more of each run's set-up.",
         "",
         f"{expressible} rows can be expressed. Of {len(rows)} that were run: {_in_words(rows)}.",
         "",

@@ -6,16 +6,18 @@ import dataclasses
 
 from presim.composition.plan import Plan
 from presim.studies.validation.cases import CannotBuildError, Case
-from presim_study.megatron_family import finetuning, functional_tests, mlperf, tuned
+from presim_study.megatron_family import finetuning, functional_tests, mlperf, tuned, tuned_experts
 from presim_study.megatron_family.config_files import model_of
 from presim_study.megatron_family.fields import is_deepspeed_s, is_sharded, number_format, recomputes_layers
 from presim_study.megatron_family.flags import flags_of
 from presim_study.megatron_family.planner import plan_megatron
+from presim_study.models import plain_name, published_shapes
 from presim_study.plan import cluster_of
 from presim_study.planners import completed, planner_of
 
 _PRECISIONS = {"tensorwise": "fp8-current", "delayed": "fp8-delayed", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 _NOT_FIELDS = ("disable_parameter_transpose_cache",)  # would need another Transformer Engine
+_RECIPES = (26, 6)  # the first of Bridge's releases whose recipes for experts are as those that presim has
 _DEGREES = ("tensor", "pipeline", "virtual", "context", "expert")
 
 
@@ -56,7 +58,7 @@ def composed_case(case: Case) -> ComposedCase:
         Plan(**fields),  # type: ignore[arg-type]
         tuple(name for name in fields if name not in _DEGREES or fields[name] != 1),
         _precision(case, gpu),
-        _overrides(case),
+        (*_overrides(case), *_release_fields(case, gpu)),
         gpu,
         cluster.world_size,
     )
@@ -102,12 +104,44 @@ def _overrides(case: Case) -> tuple[str, ...]:
     if lora := finetuning.adapters(case):
         targets = ",".join(lora.targets)
         fields += ["peft=lora", f"peft.dim={lora.rank}", f"peft.target_modules=[{targets}]"]
+    if pieces := finetuning.packed(case):
+        fields.append(f"dataset.packed_samples={pieces}")
     if case.text("etp") and case.count("ep", 1) > 1:
         fields.append(f"model.expert_tensor_parallel_size={case.count('etp')}")
     if "fp32 grad accum" in case.text("optimizer"):
         fields.append("mixed_precision.grad_reduce_in_fp32=true")
+    if mlperf.is_one(case) and mlperf.launched_as_graphs(case):
+        fields += ["model.cuda_graph_impl=local", "model.cuda_graph_scope=[full_iteration]"]
     if mlperf.shares_no_links(case):
         fields.append("model.tp_comm_overlap=false")
-    if "capacity factor 1 padded" in case.text("other") or "tokendrop" in case.text("model").lower():
+    if "capacity factor 1 padded" in case.text("other") or _drops(case):
         fields += ["model.moe_expert_capacity_factor=1.0", "model.moe_pad_expert_input_to_capacity=true"]
     return tuple(fields)
+
+
+def _drops(case: Case) -> bool:
+    """Whether an expert takes no more than its even share, as the model's name or its published benchmark has it."""
+    return "tokendrop" in case.text("model").lower() or plain_name(case).startswith("grok1")
+
+
+def _release_fields(case: Case, gpu: str) -> list[str]:
+    """What Bridge's recipes for experts set in the row's release, where that is before those that presim has."""
+    if not (0, 0) < tuned_experts.release_of(case) < _RECIPES or not published_shapes(case).fields.get(
+        "num_moe_experts"
+    ):
+        return []
+    exchange = {"moe_token_dispatcher_type": "alltoall", **tuned_experts.exchange_fields(case, gpu)}
+    overlaps = exchange.pop("overlap_moe_expert_parallel_comm", False)
+    exchange.pop("delay_wgrad_compute", None)
+    fields = {f"model.{name}": value for name, value in exchange.items()}
+    fields |= {f"comm_overlap.{name}": overlaps for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute")}
+    fields["model.use_transformer_engine_op_fuser"] = False
+    modules = tuned_experts.graphed_modules(case, gpu)
+    fields["model.cuda_graph_impl"] = "transformer_engine" if modules else "none"
+    if modules:
+        scopes = {"mixer": "mamba", "self_attention": "attn", "router": "moe_router"}
+        fields["model.cuda_graph_scope"] = f"[{','.join(scope for name, scope in scopes.items() if name in modules)}]"
+    again = tuned.recomputed(plain_name(case), gpu, case.text("precision"))
+    if again and not tuned_experts.keeps_all(case, gpu):
+        fields |= {"model.recompute_granularity": "selective", "model.recompute_modules": f"[{','.join(again)}]"}
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in fields.items()]

@@ -67,8 +67,10 @@ def _config(case: Case, shapes: Shapes) -> dict[str, object]:
         return _latent(shapes) | ({"model_type": "kimi_k2"} if plain_name(case).startswith("kimik2") else {})
     if published_key(case) in NEMOTRONS:
         return {**_dense(shapes, "nemotron", "NemotronForCausalLM"), "norm_eps": 1e-5, "hidden_act": "relu2"}
+    if "num_moe_experts" in fields and shapes.style == "llama":
+        return _sparse(case, shapes)
     is_gpt2 = shapes.style == "gpt" and shapes.positions == "learned"
-    if "num_moe_experts" in fields or not (is_gpt2 or shapes.style == "llama"):
+    if not (is_gpt2 or shapes.style == "llama"):
         raise CannotBuildError(f"Megatron-Bridge has no model of this kind: {plain_name(case)}")
     if shapes.style == "llama":
         return _dense(shapes, "llama", "LlamaForCausalLM")
@@ -102,6 +104,25 @@ def _dense(shapes: Shapes, kind: str, architecture: str) -> dict[str, object]:
     if head := shapes.fields.get("kv_channels"):
         sizes["head_dim"] = head
     return sizes
+
+
+def _sparse(case: Case, shapes: Shapes) -> dict[str, object]:
+    """Llama 4's, and Mixtral's: the published benchmark of Grok 1 is Mixtral's code with its sizes."""
+    fields: Mapping[str, Any] = shapes.fields
+    experts = {"num_local_experts": fields["num_moe_experts"], "num_experts_per_tok": fields["moe_router_topk"]}
+    if plain_name(case).startswith("llama4"):
+        frequency = fields.get("moe_layer_freq", [1] * shapes.layers)
+        return {
+            **_dense(shapes, "llama4_text", "Llama4ForCausalLM"),
+            **experts,
+            "head_dim": shapes.hidden // shapes.heads,
+            "intermediate_size": fields["moe_ffn_hidden_size"],
+            "intermediate_size_mlp": shapes.ffn,
+            "moe_layers": [layer for layer, kind in enumerate(frequency) if kind],
+        }
+    if not plain_name(case).startswith(("grok1", "mixtral")):
+        raise CannotBuildError(f"Megatron-Bridge has no model of this kind: {plain_name(case)}")
+    return {**_dense(shapes, "mixtral", "MixtralForCausalLM"), **experts}
 
 
 def _latent(shapes: Shapes) -> dict[str, object]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from presim.composition.frameworks.framework_arguments import megatron_fields
 from presim.composition.frameworks.megatron_recipes import (
+    GRAPHS,
     PLAN_FIELDS,
     MegatronRecipe,
+    is_one_graph,
     recipe_for,
     settings_without_recipe,
 )
@@ -128,6 +130,9 @@ def plan_run(
         recipe_settings = recipe.settings_beside(plan, named_fields, overrides)
     else:
         recipe_settings = settings_without_recipe(model_config, precision, overrides)
+    is_whole_graph = is_one_graph(recipe, overrides)
+    if is_whole_graph:  # whose kernels are launched one by one here, and wait for no host
+        overrides = tuple(field for field in overrides if field.partition("=")[0] not in GRAPHS)
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),
@@ -143,9 +148,9 @@ def plan_run(
     notes = (
         *_notes(plan, named_fields, versions, precision, overrides),
         *_recipe_notes(recipe, recipe_settings, overrides),
+        *(("The iteration is one CUDA graph: no kernel waits for the host.",) if is_whole_graph else ()),
     )
     steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
-    is_whole_graph = recipe is not None and recipe.is_whole_graph(overrides)
     has_recipe_graphs = bool(_graph_overrides(settings)) and not _graph_overrides(overrides)
     return FrameworkRun(
         PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs
@@ -169,8 +174,6 @@ def _recipe_notes(recipe: MegatronRecipe | None, settings: Sequence[str], overri
         shared = f" As in all of its recipes of this precision: {fields}." if fields else ""
         return (f"Megatron-Bridge has no recipe of its own for this model, GPU and precision.{shared}",)
     notes = [f"Taken from Megatron-Bridge's recipe {recipe.recipe}: {fields}."]
-    if recipe.is_whole_graph(overrides):
-        notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
     if recipe.groups_mlp(overrides):
         notes.append("The experts of a rank are one kernel, by a stand-in for cuDNN's grouped MLP.")
     if recipe.not_taken:

@@ -119,6 +119,14 @@ def test_graphs_are_made_after_the_first_step_and_replayed_in_the_third() -> Non
     assert run_of(overrides=("model.cuda_graph_impl=none",)).steps == run_of().steps == 2
 
 
+def test_a_user_s_graph_of_the_whole_iteration_is_no_field_but_no_kernel_waits() -> None:
+    run = run_of(overrides=("model.cuda_graph_impl=local", "model.cuda_graph_scope=[full_iteration]"))
+    assert run.is_whole_graph
+    assert run.steps == 2
+    assert not [argument for argument in run.arguments if "cuda_graph" in argument]
+    assert any("one CUDA graph" in note for note in run.notes)
+
+
 def test_a_configuration_of_bridge_s_is_taken_as_it_is_but_for_the_plan_s_sizes(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(

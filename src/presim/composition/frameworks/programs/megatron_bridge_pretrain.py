@@ -27,6 +27,7 @@ import megatron_adapters  # noqa: E402
 import megatron_grouped_mlp  # noqa: E402
 import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
+import packed_samples  # noqa: E402
 from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
 from megatron.bridge.training.config import (  # noqa: E402
     CheckpointConfig,
@@ -77,6 +78,7 @@ class EqualSamples(DatasetProvider):
     """Data for training alone."""
 
     seq_length: int = 4096
+    packed_samples: int = 1  # in each sequence, of equal length; each attends to itself alone
 
     def build_datasets(self, context):
         """For training, validation and tests."""
@@ -109,7 +111,7 @@ def hugging_face_config(path: Path) -> PretrainedConfig:
     if model_type is None:
         raise ValueError(f"transformers {transformers.__version__} has no model_type {fields.get('model_type')!r}")
     config = CONFIG_MAPPING[model_type](**{**fields, "model_type": model_type})
-    rope = getattr(config, "rope_parameters", None) or {}
+    rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
     if not hasattr(config, "rope_theta") and "rope_theta" in rope:
         config.rope_theta = rope["rope_theta"]
     return config
@@ -156,7 +158,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
         ),
         dataset=EqualSamples(dataloader_type="single", num_workers=0, pin_memory=False),
         logger=LoggerConfig(log_interval=10),
-        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.vocab_size),
+        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.get_text_config().vocab_size),
         checkpoint=CheckpointConfig(save=None, load=None, ckpt_format="torch_dist"),
         rng=RNGConfig(seed=1234),
         dist=DistributedInitConfig(),
@@ -198,7 +200,10 @@ def main() -> None:
     megatron_layers.install_router_product()
     if options.grouped_mlp:
         megatron_grouped_mlp.install()
-    pretrain(configure(options), with_overlap(forward_step) if options.tp_overlap else forward_step)
+    config = configure(options)
+    if config.dataset.packed_samples > 1:
+        packed_samples.attend_apart(config.dataset.packed_samples)
+    pretrain(config, with_overlap(forward_step) if options.tp_overlap else forward_step)
 
 
 if __name__ == "__main__":
