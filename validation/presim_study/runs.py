@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from presim.analysis.time.steps import find_steps
+from presim.composition.frameworks.fp8_attention import with_fp8_attention
 from presim.cost.chain import Chain, price_trace
 from presim.engine.calls import NO_CALLS
 from presim.engine.simulation_options import Options
@@ -20,7 +21,6 @@ from presim.trace.schema import Kind, Trace
 from presim_study.as_graphs import as_graphs
 from presim_study.between_steps import longer_between_steps
 from presim_study.captures import Captures
-from presim_study.fp8_attention import with_fp8_attention
 from presim_study.fused_router import with_fused_routers
 from presim_study.gathered_ahead import gathered_ahead
 from presim_study.plan import Plan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from presim.composition.frameworks.fp8_attention import with_fp8_attention
 from presim.composition.replan.micro_batches import with_micro_batches
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
@@ -133,6 +134,8 @@ def _evaluated(
     if captured.is_whole and not captured.has_all_micro_batches and number > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, number)
         notes = [*sentences, *notes]
+    if getattr(run, "attends_in_fp8", False):
+        traces = [with_fp8_attention(trace) for trace in traces]
     repeats = None
     if captured.is_whole and number < run.step_micro_batches:
         repeats, sentence = _repeats(job.plan, traces, number, run.step_micro_batches)

@@ -112,6 +112,8 @@ def _overrides(case: Case) -> tuple[str, ...]:
         fields.append("mixed_precision.grad_reduce_in_fp32=true")
     if mlperf.is_one(case) and mlperf.launched_as_graphs(case):
         fields += ["model.cuda_graph_impl=local", "model.cuda_graph_scope=[full_iteration]"]
+    if mlperf.attends_in_fp8(case):
+        fields.append("mixed_precision.fp8_dot_product_attention=true")
     if mlperf.shares_no_links(case):
         fields.append("model.tp_comm_overlap=false")
     if "capacity factor 1 padded" in case.text("other") or _drops(case):
@@ -136,6 +138,7 @@ def _release_fields(case: Case, gpu: str) -> list[str]:
     fields = {f"model.{name}": value for name, value in exchange.items()}
     fields |= {f"comm_overlap.{name}": overlaps for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute")}
     fields["model.use_transformer_engine_op_fuser"] = False
+    fields["mixed_precision.fp8_dot_product_attention"] = tuned_experts.attends_in_fp8(case, gpu)
     modules = tuned_experts.graphed_modules(case, gpu)
     fields["model.cuda_graph_impl"] = "transformer_engine" if modules else "none"
     if modules:

@@ -63,11 +63,11 @@ _GROUPED_MLP = "model.use_transformer_engine_op_fuser"
 _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model them
     *(f"model.{name}" for name in ("fp8_output_proj", "moe_paged_stash")),
     *(f"model.{name}" for name in ("cpu_offloading", "fine_grained_activation_offloading")),
-    "mixed_precision.fp8_dot_product_attention",
     "optimizer.use_precision_aware_optimizer",
     "ddp.nccl_ub",
 )
-SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
+FP8_ATTENTION = "mixed_precision.fp8_dot_product_attention"  # the installed Megatron lacks it with some recipes
+SETTINGS = (*_TAKEN, _GROUPED_MLP, FP8_ATTENTION, *_NOT_TAKEN)
 _EARLY_GATHER = "comm_overlap.overlap_param_gather_with_optimizer_step"  # of the first of several virtual stages
 _WHOLE_GRAPH = "full_iteration"
 MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts and vocabulary of config.json
@@ -143,6 +143,12 @@ def is_one_graph(recipe: MegatronRecipe | None, overrides: Sequence[str]) -> boo
     if _fields_of(overrides) & {*GRAPHS}:
         settings = dict(override.partition("=")[::2] for override in overrides)
     return any(_WHOLE_GRAPH in (settings.get(field) or ()) for field in GRAPHS)
+
+
+def is_on(field: str, recipe: MegatronRecipe | None, overrides: Sequence[str]) -> bool:
+    """Whether the user switches a field on, or the recipe where the user says nothing of it."""
+    values = [value for name, _, value in (override.partition("=") for override in overrides) if name == field]
+    return values[-1].lower() == "true" if values else recipe is not None and bool(recipe.settings.get(field))
 
 
 def _fields_of(overrides: Sequence[str]) -> set[str]:
