@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from presim.analysis.time.steps import find_steps
-from presim.composition.frameworks.fp8_attention import with_fp8_attention
 from presim.cost.chain import Chain, price_trace
 from presim.engine.calls import NO_CALLS
 from presim.engine.simulation_options import Options
@@ -16,6 +15,7 @@ from presim.engine.timeline import Timeline
 from presim.evaluation.evaluate_traces import Evaluation, Pricer, evaluate
 from presim.hardware.cluster import Cluster
 from presim.trace.capture_speed import on_idle_machine
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim_study.as_graphs import as_graphs

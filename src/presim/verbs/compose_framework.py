@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from presim.composition.frameworks.fp8_attention import with_fp8_attention
 from presim.composition.replan.micro_batches import with_micro_batches
 from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.result import MemoryTimeline
 from presim.system.interrupts import noted, simulating
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.job import Job
 from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from presim.composition.frameworks.fp8_attention import with_fp8_attention
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.signatures import Attention, Elementwise
 from support import workloads
 
