@@ -121,6 +121,22 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__path__ = []
 
 
+def _set_graphs(model: Any, modules: list[str]) -> None:
+    """As Bridge's own for the Megatron-core that is installed."""
+    model.cuda_graph_scope = modules
+
+
+def _set_whole_graph(model: Any) -> None:
+    model.cuda_graph_impl, model.cuda_graph_scope = "local", ["full_iteration"]
+
+
+_GRAPHS = {
+    "set_cuda_graph_modules": _set_graphs,
+    "clear_cuda_graph_modules": lambda model: _set_graphs(model, []),
+    "set_full_iteration_cuda_graph": _set_whole_graph,
+}
+
+
 def _recorded(recorder: _Recorder, prefix: str = "") -> dict[str, object]:
     """The fields that were set, with dotted names."""
     fields: dict[str, object] = {}
@@ -135,6 +151,7 @@ def _recorded(recorder: _Recorder, prefix: str = "") -> dict[str, object]:
 def _recipes(source: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Names and fields of the recipes that pretrain, or train adapters, on one kind of GPU."""
     sys.meta_path.insert(0, _Finder(source))
+    vars(importlib.import_module("megatron.bridge.utils.cuda_graph")).update(_GRAPHS)
     for file in sorted(source.joinpath(*_PACKAGE.split(".")).rglob("*.py")):
         if file.parent.parent.parent.name != "perf_recipes" or file.name == "__init__.py":
             continue

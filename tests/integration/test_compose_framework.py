@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -195,8 +196,18 @@ def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path:
             },
             {"expert": 4, "pipeline": 2, "virtual": 2, "global_batch": 8},
         ),
+        (  # the text part of a model of images and text; every second layer has experts
+            {
+                "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",
+                "text_config": {
+                    **LLAMA, "model_type": "llama4_text", "intermediate_size": 512, "intermediate_size_mlp": 1024,
+                    "head_dim": 128, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+                },
+            },
+            {"expert": 4, "global_batch": 8},
+        ),
     ],
-    ids=["gpt2", "mixtral"],
+    ids=["gpt2", "mixtral", "llama4"],
 )  # fmt: skip
 def test_models_without_a_bridge_are_megatron_s_too(
     tmp_path: Path, model: dict[str, Any], plan: dict[str, int]
@@ -206,3 +217,40 @@ def test_models_without_a_bridge_are_megatron_s_too(
     assert result.step_time_s is not None
     data_parallel_ranks = 8 // (plan.get("tensor", 1) * plan.get("pipeline", 1))
     assert result.throughput.data_parallel_ranks == data_parallel_ranks
+
+
+LATENT = {
+    "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 64, "kv_lora_rank": 64, "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32, "v_head_dim": 64, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 256, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+}  # fmt: skip
+MAMBA = {
+    "hybrid_override_pattern": "M-M*", "mamba_num_heads": 16, "mamba_head_dim": 64, "n_groups": 8,
+    "ssm_state_size": 64, "head_dim": 128, "use_bias": False, "residual_in_fp32": False,
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "needed"),
+    [
+        (  # a type of its own, with another model's architecture
+            {**LLAMA, **LATENT, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2"},
+            (),
+        ),
+        (
+            {**LLAMA, **MAMBA, "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h"},
+            ("mamba_ssm", "causal_conv1d"),
+        ),
+    ],
+    ids=["kimi", "hybrid"],
+)
+def test_published_configs_are_those_that_bridge_reads(
+    tmp_path: Path, model: dict[str, Any], needed: tuple[str, ...]
+) -> None:
+    if not all(map(importlib.util.find_spec, needed)):
+        pytest.skip("what Mamba's layers need is not installed")
+    result = evaluated(tmp_path, model, world_size=2, global_batch=4)
+    assert result.exit in ("ok", "stopped")
+    assert result.step_time_s is not None

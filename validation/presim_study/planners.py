@@ -97,16 +97,26 @@ def plan(case: Case) -> Plan:
     Raises:
         CannotBuildError: no recipe fits, or the case lacks what its recipe needs.
     """
-    case, framework = completed(case), case.text("framework").lower()
+    case = completed(case)
+    return planner_of(case)(case)
+
+
+def planner_of(case: Case) -> Planner:
+    """What plans the cases of this one's family.
+
+    Raises:
+        CannotBuildError: nothing does.
+    """
+    framework = case.text("framework").lower()
     if any(word in framework for word in _REINFORCING):
         raise CannotBuildError("a step of reinforcement learning generates and scores, too, which no recipe does")
     if any(word in f"{case.text('gpu').lower()} {framework}" for word in _AMD):
         raise CannotBuildError(f"{case.text('gpu')} is AMD's: what runs on it is ROCm's, which is not emulated")
     if mlperf.is_one(case):  # whose frameworks are what submitters call their containers
-        return plan_megatron(case)
+        return plan_megatron
     for words, planner in _PLANNERS:
         if any(word in framework for word in words):
             if planner is not plan_megatron and "muon" in case.text("optimizer").lower():
                 raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {case.text('optimizer')}")
-            return planner(case)
+            return planner
     raise CannotBuildError(f"no recipe for the framework {case.text('framework')!r}")

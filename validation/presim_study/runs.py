@@ -15,12 +15,12 @@ from presim.engine.timeline import Timeline
 from presim.evaluation.evaluate_traces import Evaluation, Pricer, evaluate
 from presim.hardware.cluster import Cluster
 from presim.trace.capture_speed import on_idle_machine
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim_study.as_graphs import as_graphs
 from presim_study.between_steps import longer_between_steps
 from presim_study.captures import Captures
-from presim_study.fp8_attention import with_fp8_attention
 from presim_study.fused_router import with_fused_routers
 from presim_study.gathered_ahead import gathered_ahead
 from presim_study.plan import Plan

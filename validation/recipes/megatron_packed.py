@@ -11,8 +11,7 @@ import argparse
 import sys
 
 import megatron_gpt
-import torch
-from megatron.core.extensions.transformer_engine import TEDotProductAttention
+from packed_samples import attend_apart
 
 
 def parse() -> argparse.Namespace:
@@ -22,22 +21,6 @@ def parse() -> argparse.Namespace:
     own, others = parser.parse_known_args()
     sys.argv[1:] = others
     return own
-
-
-def attend_apart(pieces: int) -> None:
-    """Let attention take each sequence as a batch of so many."""
-    whole = TEDotProductAttention.forward
-
-    def forward(self, query, key, value, *args, **kwargs):
-        self.qkv_format = "bshd"
-        sequence, batch = query.shape[:2]
-        if batch > 1 or sequence % pieces:
-            raise ValueError(f"{pieces} pieces are cut from one sequence; here are {batch} of {sequence} tokens")
-        cut: list[torch.Tensor] = [each[:, 0].unflatten(0, (pieces, -1)) for each in (query, key, value)]
-        out = whole(self, *cut, *args, **kwargs)
-        return out.reshape(sequence, batch, -1)
-
-    TEDotProductAttention.forward = forward
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from presim.evaluation.evaluate_traces import Evaluation, evaluate
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.result import MemoryTimeline
 from presim.system.interrupts import noted, simulating
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.job import Job
 from presim.verbs.framework_captures import capture_launched, capture_megatron, with_fewer_stages
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
@@ -133,6 +134,8 @@ def _evaluated(
     if captured.is_whole and not captured.has_all_micro_batches and number > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, number)
         notes = [*sentences, *notes]
+    if getattr(run, "attends_in_fp8", False):
+        traces = [with_fp8_attention(trace) for trace in traces]
     repeats = None
     if captured.is_whole and number < run.step_micro_batches:
         repeats, sentence = _repeats(job.plan, traces, number, run.step_micro_batches)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from presim.trace.fp8_attention import with_fp8_attention
 from presim.trace.signatures import Attention, Elementwise
-from presim_study.fp8_attention import with_fp8_attention
 from support import workloads
 
 

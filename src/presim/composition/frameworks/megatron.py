@@ -11,8 +11,12 @@ from typing import Any
 
 from presim.composition.frameworks.framework_arguments import megatron_fields
 from presim.composition.frameworks.megatron_recipes import (
+    FP8_ATTENTION,
+    GRAPHS,
     PLAN_FIELDS,
     MegatronRecipe,
+    is_on,
+    is_one_graph,
     recipe_for,
     settings_without_recipe,
 )
@@ -61,6 +65,7 @@ class FrameworkRun:
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
     is_whole_graph: bool = False  # the iteration is one CUDA graph: no kernel waits for the host
     has_recipe_graphs: bool = False  # CUDA graphs that the recipe asks for, and not the user
+    attends_in_fp8: bool = False  # where the capture's attention multiplies in 16 bits
     name: str = "Megatron-Bridge"
     subject: str = "Megatron-Bridge's layers"  # is captured, for titles
     captured_stages: int = 0  # of a pipeline with more; 0: all
@@ -128,6 +133,11 @@ def plan_run(
         recipe_settings = recipe.settings_beside(plan, named_fields, overrides)
     else:
         recipe_settings = settings_without_recipe(model_config, precision, overrides)
+    is_whole_graph = is_one_graph(recipe, overrides)
+    if is_whole_graph:  # whose kernels are launched one by one here, and wait for no host
+        overrides = tuple(field for field in overrides if field.partition("=")[0] not in GRAPHS)
+    attends_in_fp8 = is_on(FP8_ATTENTION, recipe, overrides)
+    overrides = tuple(field for field in overrides if field.partition("=")[0] != FP8_ATTENTION)
     settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),
@@ -143,12 +153,14 @@ def plan_run(
     notes = (
         *_notes(plan, named_fields, versions, precision, overrides),
         *_recipe_notes(recipe, recipe_settings, overrides),
+        *(("The iteration is one CUDA graph: no kernel waits for the host.",) if is_whole_graph else ()),
+        *(("Attention multiplies in FP8, which was added to the capture.",) if attends_in_fp8 else ()),
     )
     steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
-    is_whole_graph = recipe is not None and recipe.is_whole_graph(overrides)
     has_recipe_graphs = bool(_graph_overrides(settings)) and not _graph_overrides(overrides)
     return FrameworkRun(
-        PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs
+        *(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs),
+        attends_in_fp8=attends_in_fp8,
     )
 
 
@@ -169,8 +181,6 @@ def _recipe_notes(recipe: MegatronRecipe | None, settings: Sequence[str], overri
         shared = f" As in all of its recipes of this precision: {fields}." if fields else ""
         return (f"Megatron-Bridge has no recipe of its own for this model, GPU and precision.{shared}",)
     notes = [f"Taken from Megatron-Bridge's recipe {recipe.recipe}: {fields}."]
-    if recipe.is_whole_graph(overrides):
-        notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
     if recipe.groups_mlp(overrides):
         notes.append("The experts of a rank are one kernel, by a stand-in for cuDNN's grouped MLP.")
     if recipe.not_taken:

@@ -34,12 +34,18 @@ _EXCHANGE = (
     "model.moe_shared_expert_overlap",
 )
 _RECOMPUTATION = tuple(f"model.recompute_{name}" for name in ("granularity", "method", "num_layers", "modules"))
-_GRAPHS = ("model.cuda_graph_impl", "model.cuda_graph_scope")
+GRAPHS = ("model.cuda_graph_impl", "model.cuda_graph_scope")
 _OVERLAPS = tuple(
     f"comm_overlap.{name}"
     for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute", "overlap_param_gather_with_optimizer_step")
 )
-_OF_EXPERTS = (*_EXCHANGE, *_OVERLAPS[:2], "model.moe_router_fusion", "model.moe_permute_fusion")
+_OF_EXPERTS = (
+    *_EXCHANGE,
+    *_OVERLAPS[:2],
+    "model.moe_router_fusion",
+    "model.moe_permute_fusion",
+    "model.use_fused_weighted_squared_relu",
+)
 _ADAPTERS = tuple(f"peft.{name}" for name in ("target_modules", "dim", "alpha", "dropout"))
 _OF_PRECISION = (
     *(f"mixed_precision.{name}" for name in ("grad_reduce_in_fp32", "first_last_layers_bf16")),
@@ -49,7 +55,7 @@ _TAKEN = (
     *_ADAPTERS,
     *_OF_EXPERTS,
     *_RECOMPUTATION,
-    *_GRAPHS,
+    *GRAPHS,
     _OVERLAPS[2],
     *_OF_PRECISION,
 )
@@ -57,11 +63,11 @@ _GROUPED_MLP = "model.use_transformer_engine_op_fuser"
 _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model them
     *(f"model.{name}" for name in ("fp8_output_proj", "moe_paged_stash")),
     *(f"model.{name}" for name in ("cpu_offloading", "fine_grained_activation_offloading")),
-    "mixed_precision.fp8_dot_product_attention",
     "optimizer.use_precision_aware_optimizer",
     "ddp.nccl_ub",
 )
-SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
+FP8_ATTENTION = "mixed_precision.fp8_dot_product_attention"  # the installed Megatron lacks it with some recipes
+SETTINGS = (*_TAKEN, _GROUPED_MLP, FP8_ATTENTION, *_NOT_TAKEN)
 _EARLY_GATHER = "comm_overlap.overlap_param_gather_with_optimizer_step"  # of the first of several virtual stages
 _WHOLE_GRAPH = "full_iteration"
 MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts and vocabulary of config.json
@@ -75,6 +81,9 @@ MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts
     "kimi_k2": ("kimi_k2", 61, 7168, 384, 163840),
     "gpt_oss_20b": ("gpt_oss", 24, 2880, 32, 201088),
     "gpt_oss_120b": ("gpt_oss", 36, 2880, 128, 201088),
+    "nemotronh_56b": ("nemotron_h", 118, 8192, 0, 131072),
+    "nemotron_3_nano": ("nemotron_h", 52, 2688, 128, 131072),
+    "nemotron_3_super": ("nemotron_h", 88, 4096, 512, 131072),
 }
 
 
@@ -96,7 +105,7 @@ class MegatronRecipe(msgspec.Struct, frozen=True):
         Fields that only make sense together, as those of recomputation, are the user's as soon as he sets one.
         """
         excluded = _fields_of(overrides)
-        for family in (_EXCHANGE, _RECOMPUTATION, _GRAPHS):
+        for family in (_EXCHANGE, _RECOMPUTATION, GRAPHS):
             excluded |= {*family} if excluded & {*family} else set()
         if "expert_exchange" in named_fields:
             excluded |= {*_EXCHANGE}
@@ -110,19 +119,12 @@ class MegatronRecipe(msgspec.Struct, frozen=True):
             excluded.add(_EARLY_GATHER)
         if plan.expert == 1:
             excluded |= {*_EXCHANGE}
-        if self.is_whole_graph(overrides):
-            excluded |= {*_GRAPHS}
+        if is_one_graph(self, overrides):
+            excluded |= {*GRAPHS}
         settings = {field: value for field, value in self.settings.items() if field in _TAKEN and field not in excluded}
         if settings.get("model.moe_token_dispatcher_type") != "flex":
             settings = {field: value for field, value in settings.items() if field not in _EXCHANGE[1:3]}
         return tuple(f"{field}={_text(value)}" for field, value in settings.items() if value is not None)
-
-    def is_whole_graph(self, overrides: Sequence[str]) -> bool:
-        """Whether the iteration is one CUDA graph, so that no kernel waits for the host; a user's graphs precede."""
-        if _fields_of(overrides) & {*_GRAPHS}:
-            return False
-        graphs = [self.settings.get(field) for field in _GRAPHS]
-        return _WHOLE_GRAPH in graphs or _WHOLE_GRAPH in (graphs[1] or ())
 
     def groups_mlp(self, overrides: Sequence[str]) -> bool:
         """Whether one kernel multiplies for all experts of a rank and activates, in MXFP8."""
@@ -133,6 +135,20 @@ class MegatronRecipe(msgspec.Struct, frozen=True):
     def not_taken(self) -> tuple[str, ...]:
         """Names of settings that a capture does not have."""
         return tuple(field.partition(".")[2] for field in _NOT_TAKEN if self.settings.get(field))
+
+
+def is_one_graph(recipe: MegatronRecipe | None, overrides: Sequence[str]) -> bool:
+    """Whether the iteration is one CUDA graph, so that no kernel waits for the host; a user's graphs precede."""
+    settings: Mapping[str, Any] = recipe.settings if recipe is not None else {}
+    if _fields_of(overrides) & {*GRAPHS}:
+        settings = dict(override.partition("=")[::2] for override in overrides)
+    return any(_WHOLE_GRAPH in (settings.get(field) or ()) for field in GRAPHS)
+
+
+def is_on(field: str, recipe: MegatronRecipe | None, overrides: Sequence[str]) -> bool:
+    """Whether the user switches a field on, or the recipe where the user says nothing of it."""
+    values = [value for name, _, value in (override.partition("=") for override in overrides) if name == field]
+    return values[-1].lower() == "true" if values else recipe is not None and bool(recipe.settings.get(field))
 
 
 def _fields_of(overrides: Sequence[str]) -> set[str]:

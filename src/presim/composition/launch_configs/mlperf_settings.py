@@ -20,9 +20,10 @@ _BENCHMARKS = {  # a word of the path -> model, tokens of a sample
 }  # fmt: skip
 _RECIPES = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 _LORA = ("peft=lora", "peft.dim=16", "peft.alpha=32", "peft.target_modules=[linear_qkv,linear_proj]")
+_GRAPH = ("model.cuda_graph_impl=local", "model.cuda_graph_scope=[full_iteration]")
 _OFF = ("0", "false", "none", "null", "")
 _STEP = (  # variables of a step that are not taken
-    *("LAYER_CUDA_GRAPH", "MCORE_CUDA_GRAPH", "USE_TE_OPS", "FUSED_QKV_ROPE", "FP8_DPA", "FP8_ACT", "CE_FUSION_IMPL"),
+    *("LAYER_CUDA_GRAPH", "USE_TE_OPS", "FUSED_QKV_ROPE", "FP8_ACT", "CE_FUSION_IMPL"),
     *("DEFER_EMBEDDING_WGRAD_COMPUTE", "OVERLAP_PARAM_GATHER_WITH_OPTIM_STEP", "TP_PP_DP_MAPPING", "BUCKET_SIZE"),
     *("CG_WEIGHT_CACHING", "FP8_PARAMS", "NVTE_DPA_FP8_RECIPE", "CPU_OFFLOADING"),
 )
@@ -64,7 +65,12 @@ def mlperf_plan(values: Mapping[str, Any], path: str, origin: str, model: str | 
     notes = [f"The launch's benchmark is {named_model or 'unnamed'} with {sequence} tokens in a sample."]
     if is_lora:
         overrides += _LORA
+        if precision == "nvfp4":  # frozen weights are in what they compute in
+            overrides.append("model.fp4_param=true")
         notes.append("Adapters are those of the benchmark's rules: rank 16, of the projections of attention.")
+    if settings.switch("MCORE_CUDA_GRAPH"):
+        overrides += _GRAPH
+        notes.append("Graphs of the launch (MCORE_CUDA_GRAPH) are taken as one of the iteration.")
     ignored_names = [name for name in _STEP if (settings.text(name) or "0").lower() not in _OFF]
     if ignored_names:
         notes.append(f"Variables that change a step, and are left out: {', '.join(ignored_names)}.")
@@ -114,6 +120,8 @@ def _overrides(settings: Settings) -> list[str]:
         overrides.append("model.account_for_loss_in_pipeline_split=true")
     if settings.text("TP_COMM_OVERLAP") is not None and not settings.switch("TP_COMM_OVERLAP"):
         overrides.append("model.tp_comm_overlap=false")
+    if (settings.switch("FP8") or settings.switch("FP4")) and settings.switch("FP8_DPA"):
+        overrides.append("mixed_precision.fp8_dot_product_attention=true")
     if settings.switch("FP8") and not settings.switch("FP4") and settings.text("FP8_PARAM_GATHER") is not None:
         value = str(settings.switch("FP8_PARAM_GATHER")).lower()
         overrides.append(f"mixed_precision.fp8_param_gather={value}")

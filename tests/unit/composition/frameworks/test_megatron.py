@@ -119,6 +119,25 @@ def test_graphs_are_made_after_the_first_step_and_replayed_in_the_third() -> Non
     assert run_of(overrides=("model.cuda_graph_impl=none",)).steps == run_of().steps == 2
 
 
+def test_a_user_s_graph_of_the_whole_iteration_is_no_field_but_no_kernel_waits() -> None:
+    run = run_of(overrides=("model.cuda_graph_impl=local", "model.cuda_graph_scope=[full_iteration]"))
+    assert run.is_whole_graph
+    assert run.steps == 2
+    assert not [argument for argument in run.arguments if "cuda_graph" in argument]
+    assert any("one CUDA graph" in note for note in run.notes)
+
+
+def test_attention_in_fp8_is_no_field_but_added_to_the_capture() -> None:
+    field = "mixed_precision.fp8_dot_product_attention"
+    assert run_of(precision="nvfp4", overrides=(f"{field}=true",)).attends_in_fp8
+    plan = Plan(sequence=4096, micro_batch=4, global_batch=512, expert=8)
+    recipes = [
+        plan_run("qwen3-30b-a3b", plan, (), 8, "mxfp8", fields, gpu="gb200") for fields in ((), (f"{field}=false",))
+    ]
+    assert [run.attends_in_fp8 for run in recipes] == [True, False]
+    assert not [argument for run in recipes for argument in run.arguments if field in argument]
+
+
 def test_a_configuration_of_bridge_s_is_taken_as_it_is_but_for_the_plan_s_sizes(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(

@@ -11,6 +11,7 @@ from presim.composition.frameworks import megatron
 from presim.composition.frameworks.megatron_recipes import (
     MODELS,
     MegatronRecipe,
+    is_one_graph,
     recipe_for,
     settings_without_recipe,
     table,
@@ -76,14 +77,24 @@ def test_what_the_user_says_is_not_overridden() -> None:
 def test_a_graph_of_the_whole_iteration_is_no_setting_but_a_property() -> None:
     recipe = chosen("qwen3-30b-a3b", "gb200", "mxfp8", 8, expert=8)
     assert recipe is not None
-    assert recipe.is_whole_graph(())
+    assert is_one_graph(recipe, ())
     assert recipe.groups_mlp(())
-    assert not recipe.is_whole_graph(("model.cuda_graph_impl=none",))
+    assert not is_one_graph(recipe, ("model.cuda_graph_impl=none",))
     assert not recipe.groups_mlp(("model.use_transformer_engine_op_fuser=false",))
     fields = recipe.settings_beside(Plan(sequence=4096, expert=8), (), ())
     assert not [field for field in fields if "cuda_graph" in field]
     assert "model.moe_flex_dispatcher_backend=hybridep" in fields
     assert not [field for field in recipe.settings_beside(Plan(sequence=4096), (), ()) if "dispatcher" in field]
+
+
+def test_parts_that_a_helper_of_bridge_s_makes_graphs_of_are_known() -> None:
+    config = {"model_type": "nemotron_h", "num_hidden_layers": 52, "hidden_size": 2688, "vocab_size": 131072}
+    config["n_routed_experts"] = 128
+    recipe = recipe_for(config, "gb200", "mxfp8", Plan(sequence=8192, expert=8), 8)
+    assert recipe is not None
+    assert "model.cuda_graph_scope=[attn,mamba,moe_router,moe_preprocess]" in recipe.settings_beside(
+        Plan(sequence=8192, expert=8), (), ()
+    )
 
 
 def test_adapters_have_recipes_of_their_own() -> None:

@@ -216,6 +216,7 @@ def test_variables_of_an_mlperf_submission(tmp_path: Path) -> None:
     """Files that are sourced by a program's output are looked for beside the script."""
     (tmp_path / "config_common.sh").write_text(
         "export MODEL_SIZE='405b'\nexport FP8=True FP8_RECIPE=tensorwise\nexport MCORE_CUDA_GRAPH=1\n"
+        "export FP8_DPA=1 USE_TE_OPS=1\n"
         "export TP_COMM_OVERLAP=False ASYM_PP_LOSS=True\n"
     )
     (tmp_path / "config_x.sh").write_text(_MLPERF % (4, 3))
@@ -226,8 +227,17 @@ def test_variables_of_an_mlperf_submission(tmp_path: Path) -> None:
         "context_style": "ring", "sequence_parallel": True, "data_style": "zero1", "overlap": True,
     }  # fmt: skip
     assert launched.fields_on(32) == {"global_batch": 12}  # two data-parallel ranks of six samples
-    assert {"model.tp_comm_overlap=false", "model.account_for_loss_in_pipeline_split=true"} == set(launched.overrides)
-    assert "left out: MCORE_CUDA_GRAPH." in launched.notes[-1]
+    assert set(launched.overrides) == {
+        "model.tp_comm_overlap=false", "model.account_for_loss_in_pipeline_split=true", "model.cuda_graph_impl=local",
+        "model.cuda_graph_scope=[full_iteration]", "mixed_precision.fp8_dot_product_attention=true",
+    }  # fmt: skip
+    assert "left out: USE_TE_OPS." in launched.notes[-1]
+
+
+def test_frozen_weights_of_an_mlperf_submission_in_four_bits_are_in_what_they_compute_in(tmp_path: Path) -> None:
+    (tmp_path / "config_common.sh").write_text("export LORA=1 MODEL_SIZE=405b FP4=True\n")
+    (tmp_path / "config_x.sh").write_text(_MLPERF % (1, 1))
+    assert "model.fp4_param=true" in read_launch(f"{tmp_path}/config_x.sh").overrides
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import mamba_extensions
 import megatron_layers
 import torch
 import transformers
 
 megatron_layers.install_weight_gradient_fusion()
+mamba_extensions.install_extensions()
 
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
 import megatron_adapters  # noqa: E402
 import megatron_grouped_mlp  # noqa: E402
 import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
+import packed_samples  # noqa: E402
 from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
 from megatron.bridge.training.config import (  # noqa: E402
     CheckpointConfig,
@@ -47,6 +50,7 @@ from megatron.bridge.training.utils.omegaconf_utils import process_config_with_o
 from megatron.core import parallel_state  # noqa: E402
 from stage_layout import read_chunks  # noqa: E402
 from transformers import CONFIG_MAPPING, PretrainedConfig  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 
 class _Sample(torch.utils.data.Dataset):
@@ -74,6 +78,7 @@ class EqualSamples(DatasetProvider):
     """Data for training alone."""
 
     seq_length: int = 4096
+    packed_samples: int = 1  # in each sequence, of equal length; each attends to itself alone
 
     def build_datasets(self, context):
         """For training, validation and tests."""
@@ -94,12 +99,19 @@ def parse() -> argparse.Namespace:
 
 
 def hugging_face_config(path: Path) -> PretrainedConfig:
-    """The config, also with the fields that Transformers moved since Bridge was written."""
+    """The config, also with the fields that Transformers moved since Bridge was written.
+
+    A type of its own may stand for another model's architecture, as Kimi K2's for DeepSeek-V3's.
+    """
     fields = {name: value for name, value in json.loads(path.read_text()).items() if not name.startswith("_")}
-    if fields.get("model_type") not in CONFIG_MAPPING:
+    model_type = fields.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        known_types = {name: known for known, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()}
+        model_type = next((known_types[name] for name in fields.get("architectures", ()) if name in known_types), None)
+    if model_type is None:
         raise ValueError(f"transformers {transformers.__version__} has no model_type {fields.get('model_type')!r}")
-    config = CONFIG_MAPPING[fields["model_type"]](**fields)
-    rope = getattr(config, "rope_parameters", None) or {}
+    config = CONFIG_MAPPING[model_type](**{**fields, "model_type": model_type})
+    rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
     if not hasattr(config, "rope_theta") and "rope_theta" in rope:
         config.rope_theta = rope["rope_theta"]
     return config
@@ -146,7 +158,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
         ),
         dataset=EqualSamples(dataloader_type="single", num_workers=0, pin_memory=False),
         logger=LoggerConfig(log_interval=10),
-        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.vocab_size),
+        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.get_text_config().vocab_size),
         checkpoint=CheckpointConfig(save=None, load=None, ckpt_format="torch_dist"),
         rng=RNGConfig(seed=1234),
         dist=DistributedInitConfig(),
@@ -188,7 +200,10 @@ def main() -> None:
     megatron_layers.install_router_product()
     if options.grouped_mlp:
         megatron_grouped_mlp.install()
-    pretrain(configure(options), with_overlap(forward_step) if options.tp_overlap else forward_step)
+    config = configure(options)
+    if config.dataset.packed_samples > 1:
+        packed_samples.attend_apart(config.dataset.packed_samples)
+    pretrain(config, with_overlap(forward_step) if options.tp_overlap else forward_step)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,47 @@ def _mixtral(config: PretrainedConfig) -> GPTModelProvider:
     )
 
 
+def _llama4(config: PretrainedConfig) -> GPTModelProvider:
+    """The text part. Its chunks of attention and layers without positions are as the others."""
+    text = config.get_text_config()
+    kinds = [int(layer in text.moe_layers) for layer in range(text.num_hidden_layers)]
+    return GPTModelProvider(
+        num_layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
+        ffn_hidden_size=text.intermediate_size_mlp,
+        moe_ffn_hidden_size=text.intermediate_size,
+        moe_shared_expert_intermediate_size=text.intermediate_size,
+        moe_layer_freq=1 if all(kinds) else kinds,
+        num_attention_heads=text.num_attention_heads,
+        num_query_groups=text.num_key_value_heads,
+        kv_channels=text.head_dim,
+        seq_length=text.max_position_embeddings,
+        normalization="RMSNorm",
+        layernorm_epsilon=text.rms_norm_eps,
+        activation_func=F.silu,
+        gated_linear_unit=True,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=text.attention_dropout,
+        position_embedding_type="rope",
+        rotary_base=config.rope_theta,
+        num_moe_experts=text.num_local_experts,
+        moe_router_topk=text.num_experts_per_tok,
+        moe_router_score_function="sigmoid",
+        moe_router_load_balancing_type="aux_loss",
+        moe_aux_loss_coeff=text.router_aux_loss_coef,
+        moe_router_dtype="fp32",
+        moe_apply_probs_on_input=True,
+        moe_shared_expert_overlap=True,
+        moe_token_dispatcher_type="alltoall",
+        moe_grouped_gemm=True,
+        share_embeddings_and_output_weights=text.tie_word_embeddings,
+        vocab_size=text.vocab_size,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+    )
+
+
 def _gpt2(config: PretrainedConfig) -> GPTModelProvider:
     return GPTModelProvider(
         num_layers=config.n_layer,
@@ -112,4 +153,9 @@ def _gpt2(config: PretrainedConfig) -> GPTModelProvider:
     )
 
 
-_WITHOUT_BRIDGE: Mapping[str, Callable[[PretrainedConfig], GPTModelProvider]] = {"mixtral": _mixtral, "gpt2": _gpt2}
+_WITHOUT_BRIDGE: Mapping[str, Callable[[PretrainedConfig], GPTModelProvider]] = {
+    "mixtral": _mixtral,
+    "gpt2": _gpt2,
+    "llama4": _llama4,
+    "llama4_text": _llama4,
+}

@@ -1,0 +1,1 @@
+../../src/presim/composition/frameworks/programs/packed_samples.py
