@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -14,6 +15,7 @@ import pytest
 from presim.capture.setup.environment import find_torch, install_torch, torch_problem
 from presim.capture.setup.shim import build_shim, shim_libraries
 from support import preloaded
+from support.export_server import forked
 from support.slow_tests import SLOW_S, read_durations
 
 MARKERS = {
@@ -55,6 +57,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _preloaded_captures() -> None:
     preloaded.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_exports() -> Iterator[None]:
+    from presim.composition.graph import take
+    from presim.composition.models import describe_model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(describe_model, "run_exporter", forked(take.run_exporter))
+        patch.setattr(take, "run_exporter", forked(take.run_exporter))
+        yield
 
 
 @functools.cache

@@ -177,8 +177,13 @@ def _replace(replacement: Any) -> None:
         vars(module)["subprocess"] = replacement
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command."""
     install()
-    from presim.cli.main import main
+    from presim.cli.main import main as run
 
+    run()
+
+
+if __name__ == "__main__":
     main()
