@@ -28,6 +28,7 @@ RAY = "pip install --constraint requirements/constraints.txt ray"
 TOO_LARGE = {"vllm": "make vllm", "sglang": "make sglang", "ray": RAY}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
+    "tests/integration/test_composed.py": "tests/integration/test_llama.py",
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
     "tests/integration/test_gpt2_ddp.py": "tests/integration/test_llama.py",
     "tests/integration/test_live.py": "tests/integration/test_llama.py",
