@@ -16,6 +16,7 @@ from presim.capture.setup.environment import find_torch, install_torch, torch_pr
 from presim.capture.setup.shim import build_shim, shim_libraries
 from support import preloaded
 from support.export_server import forked
+from support.long_cases import examples
 from support.slow_tests import SLOW_S, read_durations
 
 MARKERS = {
@@ -27,13 +28,16 @@ MARKERS = {
 RAY = "pip install --constraint requirements/constraints.txt ray"
 TOO_LARGE = {"vllm": "make vllm", "sglang": "make sglang", "ray": RAY}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
-SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
+SHARE_CAPTURES = {  # files that ask for the same captures or syntax trees run in one worker, which keeps them
     "tests/integration/test_composed.py": "tests/integration/test_llama.py",
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
     "tests/integration/test_gpt2_ddp.py": "tests/integration/test_llama.py",
     "tests/integration/test_live.py": "tests/integration/test_llama.py",
     "tests/integration/test_out_of_memory.py": "tests/integration/test_llama.py",
     "tests/integration/test_vit.py": "tests/integration/test_llama.py",
+    "tests/unit/system/files/test_field_bounds.py": "tests/unit/test_imports.py",
+    "tests/unit/system/files/test_only_here.py": "tests/unit/test_imports.py",
+    "tests/unit/test_names.py": "tests/unit/test_imports.py",
 }
 
 # Without compiled modules on disk, each process that a test starts would compile presim's modules again.
@@ -45,6 +49,7 @@ hypothesis.settings.register_profile(
     "presim",
     deadline=None,
     derandomize=NEED_ALL in os.environ,
+    max_examples=examples(40),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("presim")
