@@ -110,6 +110,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers inherit the server whose forks captures are, so that it imports PyTorch once for all."""
+    os.environ[preloaded.SERVER] = preloaded.start_server()
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The tests of a file go to one worker, in the order of their collection (`pytest_collection_modifyitems`)."""
     from xdist.scheduler import LoadFileScheduling

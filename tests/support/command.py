@@ -35,7 +35,7 @@ def presim(
     words = [*map(str, args)]
     is_plain = is_started or limit_kib or not preloaded.is_installed()
     path = ":".join([preloaded.PYTHON_PATH, *map(str, modules)])
-    complete = environment({preloaded.SERVER: preloaded.start_server(), "PYTHONPATH": path, **variables})
+    complete = environment({preloaded.SERVER: preloaded.server(), "PYTHONPATH": path, **variables})
     ended = None if is_plain else command_server.run("support.preloaded", words, cwd, complete, TIMEOUT_S)
     if ended is None:
         command = [*(COMMAND if is_plain else PRELOADED), *words]

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from support.preloaded import PYTHON_PATH, import_variables
 
-_MAX_BASES = 3  # each takes half a gigabyte
+_MAX_BASES = 4  # each takes half a gigabyte
 _REQUEST_BYTES = 1 << 12
 _FIRST_FREE = 100  # descriptors from here on are nobody's
 _IMPORTS_S = 120.0
