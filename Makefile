@@ -8,6 +8,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2  # processes that run tests
+TRANSFORMER_ENGINE_OPTIONS ?=  # of presim.capture.setup.build_transformer_engine
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A wheel brings cmake where the system has none.
 CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
@@ -22,6 +23,8 @@ TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LOOPS := $(VENV)/.loops
 LOOP_SOURCES := src/presim/system/compiled_loops.py src/presim/composition/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
 LIBRARIES := $(SHIM)/lib/.built
+HOOK := $(VENV)/.hook
+HOOK_SOURCES := $(shell find $(SHIM)/hook -type f -not -name '*.pyc') $(wildcard $(SHIM)/core/*.h)
 CUDA_HEADERS := build/cuda-headers
 WEB := src/presim/app/web
 WEB_SOURCES := $(sort $(wildcard $(WEB)/*.json $(WEB)/*.ts $(WEB)/*.html $(WEB)/public/* $(WEB)/src/*))
@@ -80,7 +83,8 @@ transformer-engine: $(TRANSFORMER_ENGINE)  ## Transformer Engine alone, and what
 $(TRANSFORMER_ENGINE): requirements/transformer-engine.txt $(FRAMEWORKS) | $(LIBRARIES)
 	@echo "installing Transformer Engine; its half for PyTorch is compiled the first time"
 	@$(PIP) install --no-deps --requirement requirements/transformer-engine.txt
-	@mkdir -p build && $(BIN)/python -m presim.capture.setup.build_transformer_engine >build/transformer-engine.log
+	@mkdir -p build && $(BIN)/python -m presim.capture.setup.build_transformer_engine $(TRANSFORMER_ENGINE_OPTIONS) \
+		>build/transformer-engine.log
 	@$(PIP) install --no-deps --force-reinstall "$$(tail -n 1 build/transformer-engine.log)"
 	@touch $@
 
@@ -92,7 +96,7 @@ sglang: vllm  ## SGLang, without its kernels
 	@echo "installing SGLang"
 	@$(PIP) install --no-deps --requirement requirements/sglang.txt
 
-shim: $(LIBRARIES)  ## the emulated CUDA libraries
+shim: $(LIBRARIES) $(HOOK)  ## the emulated CUDA libraries, and the operator hook for the installed PyTorch
 
 $(CUDA_HEADERS)/.stamp: requirements/cuda-headers.txt | $(BIN)/python
 	@echo "fetching CUDA headers"
@@ -110,6 +114,12 @@ $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 	@for library in build/shim/lib/*; do \
 		cp $$library $(SHIM)/lib/.new && mv $(SHIM)/lib/.new $(SHIM)/lib/$$(basename $$library) || exit 1; done
 	@mv build/shim.sources $@
+
+# So that the first captures do not compile it, each for itself where several start at once.
+$(HOOK): $(HOOK_SOURCES) $(TORCH) | $(PRESIM)
+	@echo "compiling the operator hook for the installed PyTorch"
+	@$(BIN)/python -m presim.capture.setup.hook_build --cache >/dev/null
+	@touch $@
 
 demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py

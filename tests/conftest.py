@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -14,6 +15,8 @@ import pytest
 from presim.capture.setup.environment import find_torch, install_torch, torch_problem
 from presim.capture.setup.shim import build_shim, shim_libraries
 from support import preloaded
+from support.export_server import forked
+from support.long_cases import examples
 from support.slow_tests import SLOW_S, read_durations
 
 MARKERS = {
@@ -25,12 +28,16 @@ MARKERS = {
 RAY = "pip install --constraint requirements/constraints.txt ray"
 TOO_LARGE = {"vllm": "make vllm", "sglang": "make sglang", "ray": RAY}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
-SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
+SHARE_CAPTURES = {  # files that ask for the same captures or syntax trees run in one worker, which keeps them
+    "tests/integration/test_composed.py": "tests/integration/test_llama.py",
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
     "tests/integration/test_gpt2_ddp.py": "tests/integration/test_llama.py",
     "tests/integration/test_live.py": "tests/integration/test_llama.py",
     "tests/integration/test_out_of_memory.py": "tests/integration/test_llama.py",
     "tests/integration/test_vit.py": "tests/integration/test_llama.py",
+    "tests/unit/system/files/test_field_bounds.py": "tests/unit/test_imports.py",
+    "tests/unit/system/files/test_only_here.py": "tests/unit/test_imports.py",
+    "tests/unit/test_names.py": "tests/unit/test_imports.py",
 }
 
 # Without compiled modules on disk, each process that a test starts would compile presim's modules again.
@@ -42,6 +49,7 @@ hypothesis.settings.register_profile(
     "presim",
     deadline=None,
     derandomize=NEED_ALL in os.environ,
+    max_examples=examples(40),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("presim")
@@ -55,6 +63,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _preloaded_captures() -> None:
     preloaded.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_exports() -> Iterator[None]:
+    from presim.composition.graph import take
+    from presim.composition.models import describe_model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(describe_model, "run_exporter", forked(take.run_exporter))
+        patch.setattr(take, "run_exporter", forked(take.run_exporter))
+        yield
 
 
 @functools.cache
@@ -88,6 +107,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         lacks = missing_part() or lacks
     if lacks:
         (pytest.fail if os.environ.get(NEED_ALL) else pytest.skip)(lacks)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers inherit the server whose forks captures are, so that it imports PyTorch once for all."""
+    os.environ[preloaded.SERVER] = preloaded.start_server()
 
 
 @pytest.hookimpl(optionalhook=True)

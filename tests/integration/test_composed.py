@@ -18,7 +18,7 @@ from support.models import llama
 
 pytestmark = [pytest.mark.torch_cuda]
 CASES = {
-    "recomputed, 128 H100": (("h100-sxm", 128), (), Plan(sequence=8192, recompute="full")),
+    "recomputed, 128 H100": (("h100-sxm", 128), ("--model", "8b"), Plan(sequence=8192, recompute="full")),
     "kept, 16 H100": (("h100-sxm", 16), ("--no-checkpoint", "--sequence", "4096"), Plan(sequence=4096)),
     "two samples, 16 A100": (
         ("a100-80gb-sxm", 16),
@@ -42,7 +42,7 @@ def communication_and_products(evaluation: Evaluation) -> Counter[Hashable]:
     return found
 
 
-@pytest.mark.parametrize("name", marked(CASES, ["recomputed, 128 H100", "two samples, 16 A100"]))
+@pytest.mark.parametrize("name", marked(CASES, ["kept, 16 H100", "two samples, 16 A100"]))
 def test_the_composed_step_equals_the_capture(name: str) -> None:
     """The same products, attention and collectives; step time within 2 %, as host time scatters, memory within 2 %."""
     (gpu, gpus), arguments, plan = CASES[name]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from presim.capture.setup.shim import SHIM_DIRECTORY
+from presim.composition.graph.take import run_exporter
+from support.export_server import forked
 
 pytestmark = [pytest.mark.torch_cuda]
 CASES = (
@@ -44,18 +42,10 @@ OF_SUMS_IN_16_BITS = 2e-2  # the same of bfloat16
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
-    """Results of all cases; one process imports PyTorch and traces the model for all of them."""
+    """Results of all cases; one process traces the model for all of them."""
     folder = tmp_path_factory.mktemp("executed")
-    tests = Path(__file__).parents[1]
-    environment = {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "",
-        "LD_LIBRARY_PATH": str(SHIM_DIRECTORY / "lib"),
-        "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent / "src")]),
-        "TRANSFORMERS_OFFLINE": "1",
-    }
     command = [sys.executable, "-m", "support.executing.programs", str(folder), *CASES, *NARROW]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ended = forked(run_exporter)(command)
     assert ended.returncode == 0, ended.stderr
     found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     return {one.pop("case"): one for one in found}

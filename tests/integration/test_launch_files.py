@@ -14,7 +14,7 @@ from presim.evaluation.options import EvaluationOptions
 from presim.trace.schema import Phase
 from presim.trace.signatures import Copy, Fused, Gemm
 from presim.verbs.simulate import evaluate_saved
-from support.captured import ROOT, Job
+from support.captured import Job
 from support.command import presim
 
 pytestmark = [pytest.mark.torch_cuda]
@@ -43,7 +43,7 @@ def captured(plan: Plan, framework: str, folder: Path) -> Job:
         *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", "0", "--steps", "2", "--save", folder / "job"),
         *("--", *words),
         cwd=written.folders[framework],
-        PYTHONPATH=f"{ROOT / 'src'}:{written.folders[framework]}",
+        modules=[written.folders[framework]],
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return Job(evaluate_saved(folder / "job", EvaluationOptions()))

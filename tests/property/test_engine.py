@@ -33,7 +33,7 @@ options = st.builds(
     sync_latency_ns=small,
     queue_depth=st.sampled_from([1, 2, 3, 1024]),
 )
-SETTINGS = settings(deadline=None, max_examples=examples(50))
+SETTINGS = settings(deadline=None, max_examples=examples(25))
 
 
 def same(left: Timeline, right: Timeline) -> bool:

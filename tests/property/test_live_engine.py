@@ -30,7 +30,7 @@ from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Copy
 from support.long_cases import examples
 
-SETTINGS = settings(deadline=None, max_examples=examples(50))
+SETTINGS = settings(deadline=None, max_examples=examples(20))
 PRICE = Price(duration_ns=1, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="test")
 
 

@@ -24,6 +24,7 @@ from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Manifest
 from support.capture_logs import LogBuilder
+from support.long_cases import examples
 
 CLUSTER = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=2)
 OPTIONS = Options(host_factor=1.0)
@@ -217,7 +218,7 @@ def actions(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
 
 
 @given(actions(), st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(12))
 def test_looks_at_any_moment_change_nothing(what: tuple[list[str], list[list[str]]], data: st.DataObject) -> None:
     """Two threads a rank; the number of records is read before they are, and may be old by then."""
     shared, alone = what

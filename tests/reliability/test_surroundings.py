@@ -48,7 +48,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(folder: Path, verb: str) -> Non
 
 def test_without_a_home_and_a_cache_verbs_work(folder: Path) -> None:
     nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/nonexistent/place")
-    ended = presim(*SIMULATE, cwd=folder, **nowhere)
+    ended = presim(*SIMULATE, cwd=folder, is_started=True, **nowhere)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -7,32 +7,43 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from support import preloaded
+from support import command_server, preloaded
 
 COMMAND = [sys.executable, "-m", "presim.cli.main"]
+TIMEOUT_S = 300
 PRELOADED = [sys.executable, "-m", "support.preloaded"]  # the same, and its captures are forks
 
 
 def presim(
-    *args: str | Path, cwd: Path | None = None, limit_kib: int = 0, **variables: str
+    *args: str | Path,
+    cwd: Path | None = None,
+    limit_kib: int = 0,
+    is_started: bool = False,
+    modules: Sequence[Path] = (),
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, its captures as forks (`support.preloaded`).
+    """Run it to its end as a fork (`support.command_server`), whose captures are forks, too (`support.preloaded`).
 
-    ``limit_kib``: the largest file that it and its script may write. With that or a path of modules, its captures are
-    processes as ever.
+    ``limit_kib``: the largest file that it and its script may write. With that, or where it ``is_started``, it and its
+    captures are processes as ever. ``modules``: folders of the script's modules, none of which is a library's.
 
     Lines of progress, which a slow machine prints every ten seconds, are taken out of its standard error.
     """
-    is_plain = limit_kib or "PYTHONPATH" in variables or not preloaded.is_installed()
-    words = [*(COMMAND if is_plain else PRELOADED), *map(str, args)]
-    variables = {preloaded.SERVER: preloaded.start_server(), **variables}
-    if limit_kib:
-        words = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *words]
-    ended = subprocess.run(
-        words, cwd=cwd, env=environment(variables), capture_output=True, text=True, timeout=300, check=False
-    )
+    words = [*map(str, args)]
+    is_plain = is_started or limit_kib or not preloaded.is_installed()
+    path = ":".join([preloaded.PYTHON_PATH, *map(str, modules)])
+    complete = environment({preloaded.SERVER: preloaded.server(), "PYTHONPATH": path, **variables})
+    ended = None if is_plain else command_server.run("support.preloaded", words, cwd, complete, TIMEOUT_S)
+    if ended is None:
+        command = [*(COMMAND if is_plain else PRELOADED), *words]
+        if limit_kib:
+            command = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *command]
+        ended = subprocess.run(
+            command, cwd=cwd, env=complete, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
     ended.stderr = without_progress(ended.stderr)
     return ended
 

@@ -1,7 +1,8 @@
 """Exports of models' graphs and descriptions as forks of one process, which has imported PyTorch and transformers.
 
 A user's call starts a process for each, of whose twelve seconds of CPU nine are imports. The code that runs is the same
-module with the same arguments. A call whose environment is not the server's runs as a process of its own.
+module with the same arguments and environment. A call whose environment could change imports runs as a process of its
+own. Two programs of tests need the same imports.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
+from support.preloaded import PYTHON_PATH, import_variables
 
 _MODULES = ("presim.composition.graph.export", "presim.composition.models.export")
+_PROGRAMS = ("support.architectures", "support.executing.programs")  # of tests
 _PREIMPORTED = ("transformers.modeling_utils", "transformers.models.auto.modeling_auto", "torch._dynamo")
 _OFFLINE = {"CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
 Command = list[str]
@@ -32,30 +35,25 @@ def forked(run_exporter: RunExporter) -> RunExporter:
     """`presim.composition.graph.take.run_exporter`, with forks in place of processes where that is the same."""
 
     def run(command: Command) -> subprocess.CompletedProcess[str]:
-        is_export = command[:2] == [sys.executable, "-m"] and command[2] in _MODULES
-        if not is_export or _variables() != _server().variables:
+        is_export = command[:2] == [sys.executable, "-m"] and command[2] in (*_MODULES, *_PROGRAMS)
+        if not is_export or import_variables(os.environ) != _server().variables:
             return run_exporter(command)
         return _server().run(command)
 
     return run
 
 
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-
-
 @functools.cache
 def _server() -> _Server:
-    return _Server(_variables())
+    return _Server()
 
 
 class _Server:
-    def __init__(self, variables: dict[str, str]) -> None:
-        self.variables = variables
-        paths = [str(SHIM_DIRECTORY / "lib"), variables.get("LD_LIBRARY_PATH", "")]
+    def __init__(self) -> None:
+        self.variables = import_variables(os.environ)
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from support.export_server import serve; serve()"],
-            env=variables | _OFFLINE | {"LD_LIBRARY_PATH": ":".join(filter(None, paths)), "PYTHONPATH": _path()},
+            env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -66,7 +64,12 @@ class _Server:
     def run(self, command: Command) -> subprocess.CompletedProcess[str]:
         """Run one command in a fork."""
         with tempfile.TemporaryDirectory() as folder:
-            request = {"arguments": command[2:], "folder": folder, "cwd": os.getcwd()}
+            request = {
+                "arguments": command[2:],
+                "folder": folder,
+                "cwd": os.getcwd(),
+                "environment": _environment(),
+            }
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -76,8 +79,10 @@ class _Server:
         return subprocess.CompletedProcess(command, code, *texts)
 
 
-def _path() -> str:
-    return ":".join(str(Path(__file__).parents[2] / part) for part in ("src", "tests"))
+def _environment() -> dict[str, str]:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    paths = [str(SHIM_DIRECTORY / "lib"), variables.get("LD_LIBRARY_PATH", "")]
+    return variables | _OFFLINE | {"LD_LIBRARY_PATH": ":".join(filter(None, paths)), "PYTHONPATH": PYTHON_PATH}
 
 
 def serve() -> None:
@@ -100,6 +105,8 @@ def _run(request: dict[str, object]) -> None:
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(Path(str(request["folder"]), name), os.O_WRONLY | os.O_CREAT), number)
         os.chdir(str(request["cwd"]))
+        os.environ.clear()
+        os.environ.update(request["environment"])  # type: ignore[call-overload]
         module, *arguments = request["arguments"]  # type: ignore[misc]
         sys.argv = [module, *arguments]
         runpy.run_module(module, run_name="__main__", alter_sys=True)

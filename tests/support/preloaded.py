@@ -1,9 +1,9 @@
 """Captures of tests as forks of a process that has imported PyTorch, because importing takes most of a small one.
 
 `presim` starts the first process of a capture (`presim.capture.zygote`, or `presim.capture.runner` for a single rank)
-with ``subprocess.Popen``. `install` replaces that call in presim's own modules by a request to a server of this
-worker's, which forks: the same module runs with the same arguments, environment, directory and descriptors. A process
-whose imports could differ (interpreter options, variables that libraries read when they are loaded) is started as ever.
+with ``subprocess.Popen``. `install` replaces that call in presim's own modules by a request to a server, which forks:
+the same module runs with the same arguments, environment, directory and descriptors. A process whose imports could
+differ (interpreter options, variables that libraries read when they are loaded) is started as ever.
 
 ``python -m support.preloaded ARGUMENTS`` is the `presim` command, with its captures as such forks.
 """
@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 SERVER = "PRESIM_TESTS_SERVER"  # the path of its socket
+LIVE = "PRESIM_LIVE"  # of a simulated clock
 PYTHON_PATH = ":".join(str(Path(__file__).parents[2] / part) for part in ("src", "tests"))
 _MODULES = ("presim.capture.zygote", "presim.capture.runner")
 _PLACE = (
@@ -82,7 +83,7 @@ def _is_readable(channel: socket.socket, timeout_s: float) -> bool:
 def popen(command: Sequence[str], **settings: Any) -> Any:
     """`subprocess.Popen` for the first process of a capture."""
     environment = settings.get("env") or dict(os.environ)
-    if [*command[:2]] != [sys.executable, "-m"] or command[2] not in _MODULES or "PRESIM_LIVE" in environment:
+    if [*command[:2]] != [sys.executable, "-m"] or command[2] not in _MODULES:
         return subprocess.Popen(command, **settings)
     return _fork(command, environment, settings) or subprocess.Popen(command, **settings)
 
@@ -91,7 +92,7 @@ def _fork(command: Sequence[str], environment: Mapping[str, str], settings: Mapp
     """Ask the server; None if it forks no process with these variables."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        channel.connect(os.environ.get(SERVER) or start_server())
+        channel.connect(server())
         passed = tuple(settings.get("pass_fds", ()))
         outputs = [_descriptor(settings.get(name), number) for name, number in (("stdout", 1), ("stderr", 2))]
         request = {"arguments": command[2:], "environment": environment, "cwd": os.getcwd(), "passed": passed}
@@ -115,13 +116,20 @@ def _descriptor(requested: int | None, own: int) -> int:
 
 
 def import_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an import could read."""
-    return {name: text for name, text in environment.items() if not name.startswith((*_PLACE, *_LAUNCHER))}
+    """The variables that an import could read, and the one that the emulated libraries read when they are loaded."""
+    return {
+        name: text for name, text in environment.items() if name == LIVE or not name.startswith((*_PLACE, *_LAUNCHER))
+    }
+
+
+def server() -> str:
+    """The path of the socket of the server that all workers share, or of this process's own, which starts now."""
+    return os.environ.get(SERVER) or start_server()
 
 
 @functools.cache
 def start_server() -> str:
-    """Start this worker's server when the first capture asks for it; returns the path of its socket."""
+    """Start a server, which ends with this process; returns the path of its socket."""
     folder = tempfile.mkdtemp(prefix="presim-tests-")
     path = str(Path(folder, "server"))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -177,8 +185,13 @@ def _replace(replacement: Any) -> None:
         vars(module)["subprocess"] = replacement
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command."""
     install()
-    from presim.cli.main import main
+    from presim.cli.main import main as run
 
+    run()
+
+
+if __name__ == "__main__":
     main()

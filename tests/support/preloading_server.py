@@ -1,7 +1,8 @@
 """Forks the first processes of captures for `support.preloaded`: ``python -m support.preloading_server LISTENER``.
 
 Variables that libraries read when they are loaded cannot change in a fork. So there is a base, a process with
-PyTorch's imports, for each such environment that has been asked for twice; what is asked for once starts as ever.
+PyTorch's imports, for the first such environment and each that has been asked for twice; what else is asked for once
+starts as ever.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 
 from support.preloaded import PYTHON_PATH, import_variables
 
-_MAX_BASES = 3  # each takes half a gigabyte
+_MAX_BASES = 4  # each takes half a gigabyte
 _REQUEST_BYTES = 1 << 12
 _FIRST_FREE = 100  # descriptors from here on are nobody's
 _IMPORTS_S = 120.0
@@ -51,7 +52,7 @@ def _serve(listener: socket.socket) -> NoReturn:
         variables = import_variables(environment)
         key = json.dumps(variables, sort_keys=True)
         requests[key] += 1
-        if key not in bases and requests[key] > 1 and len(bases) < _MAX_BASES:
+        if key not in bases and (requests[key] > 1 or not bases) and len(bases) < _MAX_BASES:
             bases[key] = _start_base(variables)
         try:
             socket.send_fds(bases[key], [message], [channel.fileno(), *files])

@@ -13,7 +13,7 @@ from unittest import mock
 
 from presim.evaluation.options import EvaluationOptions
 from presim.verbs.simulate import evaluate_saved
-from support.captured import EXAMPLES, ROOT, SCRIPTS, Job
+from support.captured import EXAMPLES, SCRIPTS, Job
 from support.command import presim
 
 
@@ -79,7 +79,7 @@ def train(
         *("--hf_assets_path", folder() / "tokenizer", "--dataloader.dataset", "c4_test"),
         *("--dataloader.dataset_path", folder() / "c4_test", "--training.steps", str(steps + 1), *options),
         cwd=saved,
-        PYTHONPATH=f"{ROOT / 'src'}:{SCRIPTS}",
+        modules=[SCRIPTS],
     )
     assert done.returncode == 0, done.stderr[-3000:]
     evaluation = evaluate_saved(saved / "job", EvaluationOptions(host_time="--host-time" not in ours))

@@ -45,6 +45,21 @@ def test_a_calibration_loop_takes_time(gate: ModuleType) -> None:
     assert gate.calibration_s() > 0.05
 
 
+@pytest.mark.parametrize(
+    ("cpu_s", "ratio", "runs"), [([2.0], 2.0, 1), ([5.0, 2.4], 2.4, 2), ([5.0, 3.0, 4.0, 5.0, 6.0, 7.0], 3.0, 6)]
+)
+def test_the_first_run_within_the_limit_is_the_last(
+    gate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu_s: list[float], ratio: float, runs: int
+) -> None:
+    """What grew is run six times, of which the least is compared."""
+    left = [gate.Ran(wall_s=0.0, cpu_s=one, peak_bytes=0, printed="") for one in cpu_s]
+    monkeypatch.setattr(gate, "calibration_s", lambda: 1.0)
+    monkeypatch.setattr(gate, "quiet", lambda words, folder: left.pop(0))
+    measured = gate.measured({"compose": []}, ["compose"], {"compose": 2.0}, tmp_path, judges=True)
+    assert measured == {"compose": ratio}
+    assert len(cpu_s) - len(left) == runs
+
+
 def test_times_of_another_processor_are_not_compared(
     gate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

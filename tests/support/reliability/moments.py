@@ -19,28 +19,10 @@ from presim.cost.analytic.analytic_estimator import AnalyticEstimator
 from presim.cost.measured import table
 from presim.cost.measured.measured_rows import PROFILE, Measurement
 from presim.trace.signatures import Gemm
+from support import command_server
 from support.command import environment
 from support.reliability.writing_verbs import VERBS
 
-_DRIVER = """
-import importlib, os, sys
-from presim.cli import main
-where, count, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-module, _, path = where.partition(":")
-owner = importlib.import_module(module)
-*outer, name = path.split(".")
-for part in outer:
-    owner = getattr(owner, part)
-function, calls = getattr(owner, name), 0
-def hooked(*values, **named):
-    global calls
-    calls += 1
-    if calls == count:
-        os.kill(os.getpid(), number)
-    return function(*values, **named)
-setattr(owner, name, hooked)
-main.main(sys.argv[4:])
-"""
 INTERRUPTED = "presim: interrupted\n"
 PARTIAL = "presim: interrupted; what was finished is reported as partial\n"
 
@@ -265,11 +247,12 @@ def ended_at(moment: Moment, folder: Path, number: int) -> Ended:
     folder.mkdir()
     moment.make(folder)
     before = {path for path in folder.rglob("*") if path.is_file()}
-    words = [sys.executable, "-c", _DRIVER, moment.function, str(moment.count), str(int(number))]
-    ended = subprocess.run(
-        [*words, *moment.command.split()],
+    words = [moment.function, str(moment.count), str(int(number)), *moment.command.split()]
+    variables = environment({"TMPDIR": str(folder.parent)})
+    ended = command_server.run("support.reliability.signalled", words, folder, variables, 600) or subprocess.run(
+        [sys.executable, "-m", "support.reliability.signalled", *words],
         cwd=folder,
-        env=environment({"TMPDIR": str(folder.parent)}),
+        env=variables,
         capture_output=True,
         text=True,
         timeout=600,

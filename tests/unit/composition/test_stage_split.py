@@ -23,6 +23,7 @@ from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Gemm
 from presim.trace.trace_invariants import check
+from support.long_cases import examples
 from support.models import llama, qwen_moe
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
@@ -53,7 +54,7 @@ def made(**plan: object) -> Composed:
 
 
 @pytest.mark.torch_cuda
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(
     st.sampled_from(
         (

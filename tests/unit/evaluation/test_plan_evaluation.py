@@ -19,6 +19,7 @@ from presim.evaluation import plan_evaluation
 from presim.evaluation.plan_evaluation import evaluate_plan, shorter
 from presim.hardware.cluster import NodeGroup
 from presim.result import Result
+from support.long_cases import examples
 from support.models import llama
 from support.workloads import launch_bound
 
@@ -59,7 +60,7 @@ def agree(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.torch_cuda
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(PLANS, st.integers(10, 28))
 def test_the_result_is_that_of_all_micro_batches(said: dict[str, Any], rounds: int) -> None:
     chosen = plan(rounds, **said)

@@ -159,7 +159,7 @@ def test_every_rank_of_the_world_has_a_file_in_its_own_groups(
     job, out = str(tmp_path / "job"), tmp_path / "et"
     plan = ["--gpu", "h100-sxm", "--world-size", "8", "--seq", "512", "--tp", "2", "--pp", "2", "--global-batch", "8"]
     plan += ["--framework", "eager"]
-    assert main.run(["compose", "llama3-8b", *plan, "--save", job, "-q"]) == 0
+    assert main.run(["compose", "llama3-1b", *plan, "--save", job, "-q"]) == 0
     assert main.run(["simulate", job, "--ranks-simulated", "all", "--chakra", str(out), "-q"]) == 0
     groups = json.loads((out / "presim.comm_groups.json").read_text())
     calls: dict[str, Counter[int]] = {number: Counter() for number in groups}

@@ -60,7 +60,7 @@ def test_every_rank_of_the_world_has_a_profile_with_the_times_of_the_rank_that_r
     """`--ranks-simulated all` writes all of them, as `--chakra` does; without it only the ranks that differ."""
     job = str(tmp_path / "job")
     plan = ["--gpu", "h100-sxm", "--world-size", "8", "--seq", "512", "--pp", "2", "--global-batch", "8"]
-    assert main.run(["compose", "llama3-8b", *plan, "--save", job, "-q"]) == 0
+    assert main.run(["compose", "llama3-1b", *plan, "--save", job, "-q"]) == 0
     assert main.run(["simulate", job, "--kineto", str(tmp_path / "differ"), "-q"]) == 0
     assert main.run(["simulate", job, "--ranks-simulated", "all", "--kineto", str(tmp_path / "all"), "-q"]) == 0
     different = {path.name: content(path) for path in (tmp_path / "differ").iterdir()}

@@ -22,6 +22,7 @@ from presim.serving.serving_plan import ServingPlan
 from presim.serving.steps.engine_weights import weight_bytes
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP = 1_000_000
 
@@ -66,7 +67,7 @@ def test_the_share_of_accepted_tokens_is_the_one_asked_for() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 4), st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_every_request_ends_with_its_tokens(seed: int, drafted: int, acceptance: float, asynchronous: bool) -> None:
     """Whatever is preempted, cut to a budget or rejected; no step holds more tokens than the budget."""
     rng = np.random.default_rng(seed)

@@ -32,20 +32,21 @@ MAX_PARTS = 4  # joined C++ files; each one parses the headers again
 HEADER_PACKAGES = ("cuda-toolkit", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
 
 
-def wheel_directory(torch: Torch) -> Path:
+def wheel_directory(torch: Torch, *, optimised: bool = True) -> Path:
     """The directory for wheels built for this PyTorch and user."""
-    return Path(platformdirs.user_cache_dir("presim")) / "wheels" / f"torch-{torch.version}"
+    kind = "" if optimised else "-unoptimised"
+    return Path(platformdirs.user_cache_dir("presim")) / "wheels" / f"torch-{torch.version}{kind}"
 
 
-def find_wheel(torch: Torch, version: str = TRANSFORMER_ENGINE) -> Path | None:
+def find_wheel(torch: Torch, version: str = TRANSFORMER_ENGINE, *, optimised: bool = True) -> Path | None:
     """The wheel for this PyTorch and Python, if already built."""
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    wheels = wheel_directory(torch).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
+    wheels = wheel_directory(torch, optimised=optimised).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
     return next(iter(sorted(wheels)), None)
 
 
-def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> Path:
-    """Build the wheel into the user's cache.
+def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE, *, optimised: bool = True) -> Path:
+    """Build the wheel into the user's cache; one that is not ``optimised`` is for tests, which need no host times.
 
     Raises:
         CaptureError: there is no compiler, the emulated libraries are not built, or a step failed.
@@ -53,12 +54,14 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
     libraries = require_shim()[0].parent
     if find_compiler() is None:
         raise CaptureError("Transformer Engine must be compiled, but there is no C++ compiler: `apt-get install g++`")
-    target = wheel_directory(torch)
+    target = wheel_directory(torch, optimised=optimised)
     target.mkdir(parents=True, exist_ok=True)
     with temporary_folder("transformer-engine") as folder:
         headers = Path(folder) / "headers"
         _fetch_headers(headers)
         environment = _build_environment(headers, libraries, jobs)
+        if not optimised:
+            environment["CXX"] = str(_unoptimised_compiler(Path(folder)))
         source = _fetch_source(Path(folder), version, environment)
         unity_build.join(source / "csrc", parts=min(jobs, MAX_PARTS))
         _pip(
@@ -117,6 +120,14 @@ def _build_environment(headers: Path, libraries: Path, jobs: int) -> dict[str, s
     }
 
 
+def _unoptimised_compiler(folder: Path) -> Path:
+    """A compiler that ignores the build's own -O3."""
+    script = folder / "g++"
+    script.write_text('#!/bin/sh\nexec c++ "$@" -O0\n')
+    script.chmod(0o755)
+    return script
+
+
 def _pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     if subprocess.run(command, env=environment, check=False).returncode:
@@ -130,11 +141,13 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="concurrent compilers, each up to 3 GB")
     parser.add_argument("--force", action="store_true", help="build even if the cache has a wheel")
+    parser.add_argument("--unoptimised", action="store_true", help="for tests: in half the time, kept apart")
     options = parser.parse_args()
+    optimised = not options.unoptimised
     try:
         torch = require_torch()
-        wheel = None if options.force else find_wheel(torch)
-        print(wheel or build_wheel(torch, options.jobs))
+        wheel = None if options.force else find_wheel(torch, optimised=optimised)
+        print(wheel or build_wheel(torch, options.jobs, optimised=optimised))
     except CaptureError as error:
         print(f"presim: {error}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ prebuilt hook beside the shim is used if there is one; otherwise it is compiled 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import signal
@@ -130,9 +131,13 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
 def main() -> None:
     """``python -m presim.capture.setup.hook_build``: build the hook for the installed PyTorch beside the shim.
 
-    A wheel or image built afterwards contains it and needs no compiler with that PyTorch.
+    A wheel or image built afterwards contains it and needs no compiler with that PyTorch. With ``--cache``, build it
+    into the user's cache instead, unless it is there, so that the first capture need not.
     """
-    print(build_hook(require_torch(), SHIM_DIRECTORY / "lib"))
+    parser = argparse.ArgumentParser(prog="python -m presim.capture.setup.hook_build")
+    parser.add_argument("--cache", action="store_true", help="into the user's cache, unless it is there")
+    torch = require_torch()
+    print(ensure_hook(torch) if parser.parse_args().cache else build_hook(torch, SHIM_DIRECTORY / "lib"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,9 @@ def test_a_compiled_hook_is_kept_and_not_compiled_again(shim: Path, monkeypatch:
     )
     compiler.chmod(0o755)
     monkeypatch.setattr(hook_build, "find_compiler", lambda: str(compiler))
+    monkeypatch.setattr(hook_build, "require_torch", lambda: TORCH)
+    monkeypatch.setattr(sys, "argv", ["hook_build", "--cache"])
+    hook_build.main()
     assert hook_build.ensure_hook(TORCH) == hook_build.ensure_hook(TORCH) == shim / "cache" / name()
     assert [path.name for path in (shim / "cache").iterdir()] == [name()]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from presim.composition.graph.take import run_exporter
-from support import architectures
 from support.architectures import ARCHITECTURES
+from support.export_server import forked
 
 pytestmark = pytest.mark.torch_cuda
 SHORT = ("Llama", "GptOss", "NemotronH", "Gemma3n", "Zamba2", "KimiLinear")  # the rest is of the same kinds
@@ -19,7 +19,7 @@ SHORT = ("Llama", "GptOss", "NemotronH", "Gemma3n", "Zamba2", "KimiLinear")  # t
 
 @functools.cache
 def counted(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    ended = run_exporter([sys.executable, "-W", "ignore", architectures.__file__, *names])
+    ended = forked(run_exporter)([sys.executable, "-m", "support.architectures", *names])
     assert ended.returncode == 0, ended.stderr[-2000:]
     return json.loads(ended.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 

@@ -27,6 +27,7 @@ from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.trace.signatures import Gemm
 from presim.trace.trace_invariants import check
+from support.long_cases import examples
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda
@@ -49,7 +50,7 @@ def totals(*passes: str) -> tuple[int, int, int]:
 
 
 @given(st.lists(st.sampled_from(FUSIONS), unique=True))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_fusions_conserve_flops_and_never_move_more(passes: list[str]) -> None:
     """In any order, each of them a second time changes nothing."""
     flops, moved, kernels = totals(*passes)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from presim.composition.replan.replan_stages import with_stages
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
+from support.long_cases import examples
 from support.pipelines import Pipeline, kernel
 from support.replanned import calls, faults, live_blocks
 
@@ -26,7 +27,7 @@ def assert_equal(trace: Trace, other: Trace) -> None:
         assert calls(trace, step) == calls(other, step)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(8))
 @given(st.integers(4, 6), st.integers(1, 5), st.integers(2, 5))
 def test_an_extended_pipeline_is_the_one_with_so_many_stages(stages: int, added: int, later: int) -> None:
     """Call for call with what each refers to, in all stages; the same blocks are live after each step."""
@@ -39,7 +40,7 @@ def test_an_extended_pipeline_is_the_one_with_so_many_stages(stages: int, added:
         assert_equal(trace, other)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
 def test_stages_at_the_ends_keep_their_own_layers(head: int, tail: int, added: int) -> None:
     """Layers of another kind may reach over several of the first stages, and fewer layers over the last ones."""

@@ -20,6 +20,7 @@ from presim.evaluation.evaluate_traces import evaluate
 from presim.trace.schema import Category, Kind, Trace
 from presim.trace.signatures import Copy
 from presim.trace.trace_invariants import check as check_trace
+from support.long_cases import examples
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda
@@ -57,7 +58,7 @@ def peak(trace: Trace) -> int:
     return int(np.cumsum(change).max())
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(st.sampled_from(KINDS), st.integers(1, 4))
 def test_activations_go_down_and_come_back_and_save_at_most_what_was_copied(kind: dict[str, Any], blocks: int) -> None:
     """Each byte is copied twice; the step is never shorter, and its peak never larger."""

@@ -18,6 +18,7 @@ from presim.serving.engines.engine import Fleet, Limits, Replica, Router, consta
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP = 1_000_000
 COLUMNS = ("sent", "first", "last", "status", "replica", "preemptions", "hits", "steps", "gaps")
@@ -99,7 +100,7 @@ def test_an_engine_that_looks_seldom_lets_arrivals_wait() -> None:
     st.booleans(),
     st.sampled_from(["round-robin", "least-loaded", "power-of-two", "prefix", "session"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_all_tokens_come_out_whatever_the_fleet_is(seed: int, caching: bool, router: Router) -> None:
     workload = random(seed)
     some = engine(limits(num_gpu_blocks=30, enable_prefix_caching=caching, scheduler_reserve_full_isl=False))

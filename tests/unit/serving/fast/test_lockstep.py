@@ -13,6 +13,7 @@ from presim.serving.engines.engine import Fleet, Limits, Replica, StepTimes, con
 from presim.serving.engines.simulate_fleet import Served, simulate
 from presim.serving.fast import serving_state
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP = 1_000_000
 LIMITS = Limits(num_gpu_blocks=100, max_num_seqs=8, max_num_batched_tokens=128, max_model_len=400)
@@ -72,7 +73,7 @@ def test_ranks_that_run_cuda_graphs_are_padded_to_the_fullest_one() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_steps_of_a_group_begin_and_end_together(seed: int, ranks: int) -> None:
     """Any two steps of two ranks are the same round, or one ends before the other begins."""
     rng = np.random.default_rng(seed)

@@ -106,7 +106,7 @@ def test_arrivals_are_looked_at_in_intervals(interval: int, waited: int) -> None
 
 
 @given(st.integers(0, 1 << 20), st.booleans(), st.booleans())
-@settings(max_examples=examples(33))
+@settings(max_examples=examples(12))
 def test_all_are_served_and_the_compiled_loop_does_the_same(seed: int, caching: bool, overlap: bool) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30))

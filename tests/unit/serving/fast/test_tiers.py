@@ -111,7 +111,7 @@ def test_compiled_and_uncompiled_say_the_same() -> None:
     assert plain.disk_hits.sum() > 0
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1, 3, 10]), st.sampled_from([5, 20, 50]), st.sampled_from([31, 41]))
 def test_sglang_keeps_pages_for_what_it_loads(seed: int, gap: int, output: int, blocks: int) -> None:
     """Blocks from host memory take pages, too, so that no more are in use than there are."""

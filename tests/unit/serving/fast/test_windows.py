@@ -64,7 +64,7 @@ def test_more_requests_run_where_layers_have_windows() -> None:
     assert together == [1, 4]
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 @given(
     st.lists(st.tuples(st.integers(1, 500), st.integers(1, 90)), min_size=1, max_size=12),
     st.lists(

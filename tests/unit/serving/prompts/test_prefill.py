@@ -18,6 +18,7 @@ from presim.serving.prompts import assign, prefill
 from presim.serving.prompts.assign import PromptBatch
 from presim.serving.prompts.prompt_times import PromptTimes
 from presim.serving.serving_plan import ServingPlan
+from support.long_cases import examples
 
 LENGTHS = st.lists(st.integers(1, 20_000), min_size=1, max_size=6)
 
@@ -27,7 +28,7 @@ def prices(ranks: int = 4, gpu: str = "h100-sxm") -> PromptTimes:
     return PromptTimes(find("llama3-8b"), ServingPlan(), choose_cluster(gpu=gpu, world_size=ranks), ranks, 120_000)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(LENGTHS)
 def test_the_plan_found_is_never_longer_than_a_simple_one(lengths: list[int]) -> None:
     found = prefill.of_batch(prices(), lengths)
