@@ -27,6 +27,7 @@ import megatron_adapters  # noqa: E402
 import megatron_grouped_mlp  # noqa: E402
 import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
+import megatron_prediction  # noqa: E402
 import packed_samples  # noqa: E402
 from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
 from megatron.bridge.training.config import (  # noqa: E402
@@ -201,6 +202,7 @@ def main() -> None:
     if options.grouped_mlp:
         megatron_grouped_mlp.install()
     config = configure(options)
+    megatron_prediction.install(config.model)
     if config.dataset.packed_samples > 1:
         packed_samples.attend_apart(config.dataset.packed_samples)
     pretrain(config, with_overlap(forward_step) if options.tp_overlap else forward_step)
