@@ -15,7 +15,7 @@ from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
 pytestmark = [pytest.mark.torch_cuda]
-LAYERS, RANKS = 8, 8
+LAYERS, RANKS = 10, 8
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -37,15 +37,6 @@ GPT2 = {
     "n_positions": 2048,
     "vocab_size": 32000,
 }
-EXPERTS = {  # sizes of torchtitan's smallest one
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
-    "hidden_size": 256,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 16,
-    "num_experts": 64,
-    "vocab_size": 2048,
-}
 PLANS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("hf", LLAMA, {"micro_batch": 2, "recompute": "full"}, ()),
     ("hf", LLAMA, {"data_style": "hsdp", "shard": 4}, ()),
@@ -55,7 +46,6 @@ PLANS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("deepspeed", GPT2, {"data_style": "zero1"}, ()),
     ("torchtitan", LLAMA, {"recompute": "full"}, ()),
     ("torchtitan", LLAMA, {"tensor": 2, "sequence_parallel": True}, ()),
-    ("torchtitan", EXPERTS, {"expert": 8}, ()),
 ]
 NEEDS = {"hf": "accelerate"}
 
