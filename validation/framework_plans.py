@@ -33,7 +33,6 @@ from presim_study.megatron_family.as_composed import ComposedCase, composed_case
 
 RESULT = Path(__file__).parent / "results" / "framework-plans.md"
 PREDICTIONS = RESULT.with_name("predictions.csv")  # by whole captures
-_AXES = ("tp", "pp", "vp", "cp", "ep")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,9 @@ def _kind(reason: str) -> str:
     """A reason without what is particular to a row, to count by."""
     if "AMD's" in reason:
         return "AMD's GPUs, which are not emulated"
-    return re.split(r" = |; |: ", reason)[0]
+    if "does not say which" in reason:
+        return "one of two precisions, of which the row does not say which"
+    return re.split(r" = |; |: | \(", reason)[0]
 
 
 def predicted(composed: ComposedCase) -> Mapping[str, Any]:
@@ -111,7 +112,7 @@ def compared(row: Expressible, prediction: Mapping[str, Any], captured_error: fl
         "id": case.text("id"),
         "family": row.family,
         "run": f"{case.text('model')}, {composed.world_size} {composed.gpu}, {composed.precision}",
-        "plan": " ".join(f"{axis}{case.count(axis, 1)}" for axis in _AXES if case.count(axis, 1) > 1),
+        "plan": " ".join(f"{name}{degree}" for name, degree in _degrees(composed) if degree > 1),
         "published_s": published_s,
         **prediction,
         "error": prediction["predicted_s"] / published_s - 1,
@@ -119,6 +120,12 @@ def compared(row: Expressible, prediction: Mapping[str, Any], captured_error: fl
         "memory_error": memory / measured - 1 if measured else None,
         "captured_error": captured_error,
     }
+
+
+def _degrees(composed: ComposedCase) -> Sequence[tuple[str, int]]:
+    plan = composed.plan
+    names = ("tp", "pp", "vp", "cp", "ep")
+    return list(zip(names, (plan.tensor, plan.pipeline, plan.virtual, plan.context, plan.expert), strict=True))
 
 
 def _cpu_s() -> float:

@@ -17,6 +17,9 @@ def page(results: Mapping[str, Row], expressible: int, reasons: Mapping[str, int
     """
     rows = [row for row in results.values() if "error" in row]
     refused = [row for row in results.values() if "reason" in row]
+    kept = sum("date" in row for row in rows)
+    earlier = sum("attention_in_16_bits" in row for row in rows)
+    plans = len({row["predicted_s"] for row in rows})
     lines = [
         "# Plans of published runs, captured from Megatron-Bridge",
         "",
@@ -26,7 +29,9 @@ def page(results: Mapping[str, Row], expressible: int, reasons: Mapping[str, int
         "of; for experts before release 26.06 as in that release. The whole capture's error is that of "
         "`presim validate`, which knows more of each run's set-up.",
         "",
-        f"{expressible} rows can be expressed. Of {len(rows)} that were run: {_in_words(rows)}.",
+        f"{expressible} rows can be expressed. Of {len(rows)} that were run, of {plans} plans: {_in_words(rows)}."
+        + (f" {kept} of them are dense models' or DeepSeek-V3's captures of 2026-11-29." if kept else "")
+        + (f" {earlier} were predicted before attention in FP8 was, which their runs had." if earlier else ""),
         "",
         *_families(rows),
         "",

@@ -61,6 +61,8 @@ def test_experts_of_earlier_releases_are_exchanged_as_in_those() -> None:
     earlier = composed(EXPERTS, framework_version="25.11 NeMo Container").overrides
     assert "model.moe_token_dispatcher_type=alltoall" in earlier
     assert "model.cuda_graph_impl=none" in earlier
+    hybrid = composed(EXPERTS, model="Nemotron_3_Nano", framework_version="26.04 NeMo Container").overrides
+    assert "model.cuda_graph_scope=[mamba,attn,moe_router]" in hybrid
 
 
 def test_a_model_without_a_name_has_a_config_of_its_sizes() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 from presim.composition.plan import Plan
 from presim.studies.validation.cases import CannotBuildError, Case
-from presim_study.megatron_family import finetuning, functional_tests, mlperf, tuned, tuned_experts
+from presim_study.megatron_family import finetuning, functional_tests, hybrids, mlperf, tuned, tuned_experts
 from presim_study.megatron_family.config_files import model_of
 from presim_study.megatron_family.fields import is_deepspeed_s, is_sharded, number_format, recomputes_layers
 from presim_study.megatron_family.flags import flags_of
@@ -128,9 +128,8 @@ def _drops(case: Case) -> bool:
 
 def _release_fields(case: Case, gpu: str) -> list[str]:
     """What Bridge's recipes for experts set in the row's release, where that is before those that presim has."""
-    if not (0, 0) < tuned_experts.release_of(case) < _RECIPES or not published_shapes(case).fields.get(
-        "num_moe_experts"
-    ):
+    shapes = hybrids.shapes_of(case) or published_shapes(case)
+    if not (0, 0) < tuned_experts.release_of(case) < _RECIPES or not shapes.fields.get("num_moe_experts"):
         return []
     exchange = {"moe_token_dispatcher_type": "alltoall", **tuned_experts.exchange_fields(case, gpu)}
     overlaps = exchange.pop("overlap_moe_expert_parallel_comm", False)
