@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from support.preloaded import PYTHON_PATH, import_variables
+from support.preloaded import PYTHON_PATH, first_environment, import_variables
 
 _WITHOUT_THREADS = {  # which forks would lack
     "ARROW_DEFAULT_MEMORY_POOL_OPTIONS": "background_thread:false",
@@ -52,10 +52,10 @@ def _server() -> _Server:
 
 class _Server:
     def __init__(self) -> None:
-        self.variables = import_variables(os.environ)
+        self.variables = import_variables(first_environment())
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.command_server"],
-            env=os.environ | {"PYTHONPATH": PYTHON_PATH} | _WITHOUT_THREADS,
+            env=first_environment() | {"PYTHONPATH": PYTHON_PATH} | _WITHOUT_THREADS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -72,6 +72,7 @@ class _Server:
         with tempfile.TemporaryDirectory(prefix="presim-tests-command-") as folder:
             request |= {"environment": dict(environment), "outputs": folder}
             assert self._process.stdin is not None
+            assert self._process.stdout is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             pid = int(self._line())

@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
-from support.preloaded import PYTHON_PATH, import_variables
+from support.preloaded import PYTHON_PATH, first_environment, import_variables
 
 _MODULES = ("presim.composition.graph.export", "presim.composition.models.export")
 _PROGRAMS = ("support.architectures", "support.executing.programs")  # of tests
@@ -50,10 +51,10 @@ def _server() -> _Server:
 
 class _Server:
     def __init__(self) -> None:
-        self.variables = import_variables(os.environ)
+        self.variables = import_variables(first_environment())
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from support.export_server import serve; serve()"],
-            env=_environment(),
+            env=_complete(first_environment()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -68,7 +69,7 @@ class _Server:
                 "arguments": command[2:],
                 "folder": folder,
                 "cwd": os.getcwd(),
-                "environment": _environment(),
+                "environment": _complete(os.environ),
             }
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -79,8 +80,8 @@ class _Server:
         return subprocess.CompletedProcess(command, code, *texts)
 
 
-def _environment() -> dict[str, str]:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+def _complete(environment: Mapping[str, str]) -> dict[str, str]:
+    variables = {name: text for name, text in environment.items() if not name.startswith("PYTEST_")}
     paths = [str(SHIM_DIRECTORY / "lib"), variables.get("LD_LIBRARY_PATH", "")]
     return variables | _OFFLINE | {"LD_LIBRARY_PATH": ":".join(filter(None, paths)), "PYTHONPATH": PYTHON_PATH}
 
@@ -98,7 +99,7 @@ def serve() -> None:
         sys.stdout.flush()
 
 
-def _run(request: dict[str, object]) -> None:
+def _run(request: dict[str, Any]) -> None:
     """The forked process: what ``python -m MODULE ARGUMENTS`` does."""
     code = 1
     try:
@@ -106,8 +107,8 @@ def _run(request: dict[str, object]) -> None:
             os.dup2(os.open(Path(str(request["folder"]), name), os.O_WRONLY | os.O_CREAT), number)
         os.chdir(str(request["cwd"]))
         os.environ.clear()
-        os.environ.update(request["environment"])  # type: ignore[call-overload]
-        module, *arguments = request["arguments"]  # type: ignore[misc]
+        os.environ.update(request["environment"])
+        module, *arguments = request["arguments"]
         sys.argv = [module, *arguments]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0

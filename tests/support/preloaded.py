@@ -155,8 +155,15 @@ def _end_server(server: subprocess.Popen[bytes], folder: Path) -> None:
     folder.rmdir()
 
 
+@functools.cache
+def first_environment() -> dict[str, str]:
+    """This process's variables before any test changes them."""
+    return dict(os.environ)
+
+
 def install() -> None:
     """Have this process's captures ask the server."""
+    first_environment()
     names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "TimeoutExpired")}
     _replace(SimpleNamespace(Popen=popen, **names))
 
