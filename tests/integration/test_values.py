@@ -82,6 +82,13 @@ def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: 
     return result
 
 
+def test_sizes_that_the_device_counts_follow_from_values_or_policies_and_empty_selections_are_named() -> None:
+    """Numbers are not zero, so all are selected; a mask selects nothing, which a note says with its line."""
+    notes = result_of("counted_sizes.py").notes
+    (note,) = (note for note in notes if note.startswith("Masks"))
+    assert note.startswith("Masks whose values are not computed select nothing (counted_sizes.py:21): ")
+
+
 def test_scaling_clipping_overflow_checks_and_early_stopping_follow_their_policies() -> None:
     """The script stops after the third loss; the result lists each read with its line and policy.
 

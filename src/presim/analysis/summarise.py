@@ -13,7 +13,7 @@ from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, re
 from presim.analysis.notes.gpus_of_process import gpus_of_process_note, gpus_used
 from presim.analysis.notes.limit_notes import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
-from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs
+from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs, selection_note
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
 from presim.analysis.time.communicator_waits import connecting_note, find_connecting
 from presim.analysis.time.energy import energy
@@ -162,8 +162,10 @@ def _interval_s(run: _Run) -> tuple[float, float]:
 def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None) -> list[str]:
     """Notes of the result, in display order."""
     step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
+    captured = ranges(sorted(rank_manifest.rank for rank_manifest in run.manifests))
     return [
-        *policies_note(run.reads, ranges(sorted(rank_manifest.rank for rank_manifest in run.manifests))),
+        *policies_note(run.reads, captured),
+        *selection_note(run.reads, captured),
         *reader_notes(run.priced.trace, run.timeline, run.steps, flops, memory),
         *gpus_of_process_note(run.priced.trace, run.timeline, step),
         *connecting_note(connected),

@@ -89,8 +89,7 @@ def capture(
         started_s = time.monotonic()
         captured_job = _capture_selected(request, setting, progress)
         if is_one_process(captured_job, request.program):
-            has_failed = any(trace.manifest.exit in FAILED for trace in captured_job.traces)
-            captured_job = capture_one_process(request.steps, setting, progress, hides_output=not has_failed)
+            captured_job = _as_one_process(captured_job, request, setting, progress)
         elif not captured_job.partial:
             capture_s = time.monotonic() - started_s
             limit_s = min(request.limit_s, request.selection.checks.seconds + _MOST_TRIAL_TO_CAPTURE * capture_s)
@@ -99,6 +98,20 @@ def capture(
     if not any(_used_device(trace) for trace in captured_job.traces):
         raise CaptureError(_no_work_message(request.program.script, captured_job.traces[0]))
     return captured_job
+
+
+def _as_one_process(
+    copies: Job, request: CaptureRequest, setting: LaunchConfig, progress: Callable[[str], None]
+) -> Job:
+    """The program as one process; the copies where they had joined a group and one process fails, too."""
+    have_failed = _has_failed(copies)
+    job = capture_one_process(request.steps, setting, progress, hides_output=not have_failed)
+    joined_group = any(trace.manifest.has_process_group for trace in copies.traces)
+    return copies if joined_group and _has_failed(job) else job
+
+
+def _has_failed(job: Job) -> bool:
+    return any(trace.manifest.exit in FAILED for trace in job.traces)
 
 
 def _with_policy_trial(

@@ -25,6 +25,7 @@ from presim.capture.adapters import (
     fsdp_shards,
     large_files,
     losses,
+    remote_calls,
     sanitizer,
     shared_compilation,
     vllm_kernels,
@@ -129,6 +130,7 @@ class Observers:
         dtensor_lists.install()
         dtensor_outputs.install()
         large_files.install()
+        remote_calls.install()
         self.symmetric_memory.install()
         vllm_kernels.install()
         vllm_workers.install(exits.refuse)

@@ -10,7 +10,8 @@ from presim.trace.representatives import Representatives
 
 def coverage_figures(world_size: int, representatives: Representatives, rank_coverage: RankCoverage) -> Coverage:
     """The counts of a job of ``world_size`` ranks."""
-    captured, represented = len(representatives.captured), representatives.represented
+    captured = len(representatives.captured)
+    represented = min(representatives.represented, world_size)  # one process with several GPUs is a single rank
     compared = len(rank_coverage.compared_ranks()) if represented > captured else 0
     return Coverage(
         captured=captured,

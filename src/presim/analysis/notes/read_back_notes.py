@@ -78,6 +78,17 @@ def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
     return [f"Policies supplied values that the script read: {', '.join(named)}; --values changes them{reference}."]
 
 
+def selection_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
+    """A note on elements that masks select whose values presim does not compute."""
+    unknown = [read for read in reads if (read.what, read.answer) == ("nonzero", "zero")]
+    if not unknown:
+        return []
+    return [
+        f"Masks whose values are not computed select nothing ({_describe_lines(unknown, captured)}): work on what they "
+        "select on a GPU is missing."
+    ]
+
+
 def _describe_lines(reads: list[ReadBack], captured: str) -> str:
     """The first lines and the number of others; with the ranks, if only some ranks read there."""
     lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]

@@ -1,4 +1,7 @@
-"""FLOPs of a step: what the model needs (MFU) and what was executed (HFU)."""
+"""FLOPs of a step: what the model needs (MFU) and what was executed (HFU).
+
+Products of an optimizer, such as Muon's or Shampoo's, are executed, but are none of the model's.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +51,15 @@ def count_flops(trace: Trace, step: Step) -> Flops:
     Experts count with an even share of the tokens, even if this rank gets more or fewer under uneven routing.
     """
     launch_counts = [(launches(trace, entries), times) for entries, times in step.spans]
-    counts, recomputed = (np.sum([times * part[which] for part, times in launch_counts], axis=0) for which in (0, 1))
+    counts, recomputed, optimizer = (
+        np.sum([times * part[which] for part, times in launch_counts], axis=0) for which in range(3)
+    )
     even = 1e6 / trace.manifest.model.get(EXPERT_LOAD, 10**6)
     model = executed = recomputed_flops = 0
     by_dtype: dict[str, int] = {}
-    for signature, times, repeats in zip(trace.signatures, counts.tolist(), recomputed.tolist()):
-        needed = model_flops(signature) * (times - repeats)
+    each_count = zip(trace.signatures, counts.tolist(), recomputed.tolist(), optimizer.tolist())
+    for signature, times, repeats, optimizer_times in each_count:
+        needed = model_flops(signature) * (times - repeats - optimizer_times)
         model += round(needed * even) if even != 1 and isinstance(signature, GroupedGemm) else needed
         executed += executed_flops(signature) * times
         recomputed_flops += executed_flops(signature) * repeats
@@ -63,13 +69,15 @@ def count_flops(trace: Trace, step: Step) -> Flops:
     return Flops(model=model, executed=executed, recomputed=recomputed_flops, dtype=main_dtype, peak_per_s=None)
 
 
-def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Number of launches of each signature, in total and in recomputation."""
-    signature = trace.columns["signature"][entries].astype(np.int64)
+def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number of launches of each signature: in total, in recomputation, in optimizers."""
+    signature, phase = trace.columns["signature"][entries].astype(np.int64), trace.columns["phase"][entries]
     has_signature = signature >= 0
-    is_recomputed = has_signature & (trace.columns["phase"][entries] == Phase.RECOMPUTE)
-    size = len(trace.signatures)
-    return np.bincount(signature[has_signature], minlength=size), np.bincount(signature[is_recomputed], minlength=size)
+    total, recomputed, optimizer = (
+        np.bincount(signature[has_signature & is_counted], minlength=len(trace.signatures))
+        for is_counted in (True, phase == Phase.RECOMPUTE, phase == Phase.OPTIMIZER)
+    )
+    return total, recomputed, optimizer
 
 
 def utilisation(flops: int, step_time_s: float | None, peak_per_s: float | None) -> float | None:

@@ -90,7 +90,8 @@ def find_steps(trace: Trace, timeline: Timeline) -> TraceSteps:
         start = end
     done_once = _find_one_time_work(trace, slices)
     work_ns = _work_ns(trace, timeline, slices)
-    repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
+    is_cut = len(steps) > _WARM_UP_STEPS and _cuts_last(trace, work_ns)
+    repeated = tuple(index for index in range(1, len(steps) - is_cut) if not done_once[index])
     repeated = tuple(_after_warm_up(steps, work_ns, repeated))
     shown = _median_index([step.duration_ns for step in steps], repeated)
     averaged = tuple(whole_rounds(repeated, _round_length(trace, work_ns, repeated)))
@@ -102,6 +103,15 @@ def _work_ns(trace: Trace, timeline: Timeline, slices: Sequence[slice]) -> Ints:
     """Device time of kernels and copies by step."""
     lasts = np.where(trace.mask(Kind.WORK), timeline.end_ns - timeline.start_ns, 0)
     return np.array([int(lasts[entries].sum()) for entries in slices], np.int64)
+
+
+def _cuts_last(trace: Trace, work_ns: Ints) -> bool:
+    """Whether the last step is only a part of one.
+
+    Steps without optimizers are told apart by the first call of a model or the first backward pass of an iteration.
+    What an iteration launches before that counts to the step before, and nothing follows the last one.
+    """
+    return trace.manifest.step.updates == 0 and bool(work_ns[-1] < (1 - _SAME_WORK) * work_ns[1:-1].min())
 
 
 def whole_rounds(repeated: Sequence[int], length: int) -> Sequence[int]:

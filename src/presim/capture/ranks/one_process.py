@@ -1,7 +1,9 @@
 """Programs that use several GPUs from one process: `torch.nn.DataParallel`, models split by hand, device maps.
 
 Without a launcher, presim starts a program once for each GPU. Copies that join no process group and put data on several
-GPUs would share these, so the job is one process that has them all: it runs again, alone.
+GPUs would share these, so the job is one process that has them all: it runs again, alone. So does one that raised with
+data on several GPUs, although it had joined a group: accelerate joins one wherever there are ranks, and then refuses
+models with a device map.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ def is_one_process(captured_job: Job, program: Launch) -> bool:
     manifests = [trace.manifest for trace in captured_job.traces]
     has_launcher = program.launcher not in ("", "python")
     is_one_node = manifests[0].world_size == manifests[0].gpus_per_node > 1
-    if has_launcher or not is_one_node or any(manifest.has_process_group for manifest in manifests):
+    joins_group = any(manifest.has_process_group for manifest in manifests)
+    if has_launcher or not is_one_node or (joins_group and all(manifest.exit != "raised" for manifest in manifests)):
         return False
     return any(_gpus_with_data(manifest) > 1 for manifest in manifests)
 

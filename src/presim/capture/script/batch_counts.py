@@ -119,14 +119,26 @@ class OutermostCalls:
         if inputs:
             batch = (ids or inputs)[0]
             dimension = int(self._sequence_first and batch.dim() > 1)
-            self.sample = _sample_clause(module, batch, dimension)
-            self._on_input(ids[0].numel() if ids else 0, batch.shape[dimension], batch)
+            mapped = _mapped_samples(batch)
+            self.sample = _sample_clause(module, batch, dimension, mapped)
+            self._on_input(mapped * ids[0].numel() if ids else 0, mapped * batch.shape[dimension], batch)
 
 
-def _sample_clause(module: nn.Module, batch: torch.Tensor, dimension: int) -> str:
+def _mapped_samples(tensor: torch.Tensor) -> int:
+    """Tensors that this one stands for within `torch.vmap`, whose dimensions a module does not see; else 1."""
+    if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return 1
+    inner = torch._C._functorch.get_unwrapped(tensor)
+    is_mapped = torch._C._functorch.is_batchedtensor(tensor)
+    mapped = inner.shape[torch._C._functorch.maybe_get_bdim(tensor)] if is_mapped else 1
+    return mapped * _mapped_samples(inner)
+
+
+def _sample_clause(module: nn.Module, batch: torch.Tensor, dimension: int, mapped: int) -> str:
     ordinal, kind = ("first", "second")[dimension], "integer tensor" if not batch.is_floating_point() else "tensor"
     shape = ", ".join(map(str, batch.shape))
-    return f"the {ordinal} dimension of the {kind} [{shape}] that {type(module).__name__} takes"
+    times = f", times the {mapped} that torch.vmap maps" if mapped > 1 else ""
+    return f"the {ordinal} dimension of the {kind} [{shape}] that {type(module).__name__} takes{times}"
 
 
 def _embeds_tokens(module: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from presim.capture.script.real_clock import now_ns
 from presim.capture.steps.observer import StepObserver, elements_of
 from presim.trace.schema import Category
 
+_HOOKED_STEP = Optimizer.profile_hook_step(lambda *args: None).__code__  # PyTorch's wrapper of every `step`
+
 
 class OptimizerSteps:
     """Tells the observer of steps when an optimizer has stepped."""
@@ -34,6 +37,7 @@ class OptimizerSteps:
         self.framework_tensors = framework_tensors  # by category: those that frameworks keep outside of modules
         self._stepping: Optimizer | None = None  # optimizer whose step has begun and not ended
         self._inside = False  # within a step that the framework delimits
+        self._outer: Optimizer | None = None  # outermost optimizer whose step has begun: it may step others
         # Number of state tensors when last assigned.
         self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
@@ -43,8 +47,10 @@ class OptimizerSteps:
         register_optimizer_step_post_hook(self._after)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._inside:
-            self.observer.update_begins(id(optimizer))
+        if self._outer is None or not _is_running(self._outer):  # not within another optimizer's step
+            self._outer = optimizer
+            if not self._inside:
+                self.observer.update_begins(id(optimizer))
         start = now_ns()
         self._stepping = optimizer
         parameters = _parameters(optimizer)
@@ -57,6 +63,9 @@ class OptimizerSteps:
         start = now_ns()
         self._stepping = None
         self._categorise_state(optimizer, start)
+        if optimizer is not self._outer:
+            return
+        self._outer = None
         if not self._inside:
             self.observer.updated(elements_of(_parameters(optimizer)), target=id(optimizer))
 
@@ -88,6 +97,15 @@ class OptimizerSteps:
         self._state_tensors[optimizer] = len(states)
         tensors = (value for value in new if isinstance(value, torch.Tensor))
         self.scopes.categorise_blocks(start_ns, (Category.OPTIMIZER_STATE, tensors))
+
+
+def _is_running(optimizer: Optimizer) -> bool:
+    """Whether this code was called by the step of an optimizer. One that raised is not running."""
+    frame = sys._getframe(2)
+    while frame := frame.f_back:
+        if frame.f_code is _HOOKED_STEP and frame.f_locals.get("self") is optimizer:
+            return True
+    return False
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:

@@ -23,6 +23,12 @@ def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
     ]
 
 
+def test_one_process_with_several_gpus_is_a_single_rank() -> None:
+    """It stands for the GPUs that a rank each would have used."""
+    figures = coverage_figures(1, Representatives([0], {0: [1]}), RankCoverage("one process uses all GPUs"))
+    assert (figures.captured, figures.assumed, figures.unknown) == (1, 0, 0)
+
+
 def test_collectives_that_depend_on_policies_come_first_and_limit_what_is_the_same() -> None:
     found = RankCoverage("every rank ran", "1:4:1", steps=3, dependence="Collectives depend on values.")
     figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim import result
-from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs
+from presim.analysis.notes.read_back_notes import policies_note, policies_used, ranges, read_backs, selection_note
 from presim.trace.schema import Manifest, ReadBack
 
 
@@ -77,3 +77,12 @@ def test_of_several_settings_of_sampling_those_that_are_set_were_used() -> None:
         result.PolicyUse("eos", "7", 2, ["a.py:3"]),
         result.PolicyUse("eos_after", "uniform:3:20:5", 2, ["a.py:3"]),
     ]
+
+
+def test_masks_that_select_nothing_are_named_by_line() -> None:
+    """Other values that a policy answers with zero select nothing."""
+    reads = [ReadBack("/a/b.py:1", "nonzero", "zero", 2), ReadBack("/a/b.py:2", "item", "zero", 1)]
+    assert selection_note(read_backs([manifest(0, *reads)]), "0") == [
+        "Masks whose values are not computed select nothing (b.py:1): work on what they select on a GPU is missing."
+    ]
+    assert selection_note(read_backs([manifest(0, reads[1])]), "0") == []

@@ -32,6 +32,12 @@ def test_recomputation_counts_for_hfu_only() -> None:
     assert (flops.model, flops.executed, flops.recomputed) == (384, 768, 384)
 
 
+def test_products_of_an_optimizer_are_none_of_the_model() -> None:
+    """Muon multiplies matrices to update them."""
+    flops = counted((GEMM, Phase.FORWARD), (GEMM, Phase.OPTIMIZER), (GEMM, Phase.OPTIMIZER))
+    assert (flops.model, flops.executed, flops.recomputed) == (384, 3 * 384, 0)
+
+
 def test_attention_backward_is_twice_its_forward_for_the_model() -> None:
     """Five products are executed, of which one only computes the scores again."""
     forward, backward = attention("forward"), attention("backward")

@@ -136,3 +136,14 @@ def test_the_mean_is_over_whole_rounds_of_steps_of_which_every_nth_does_more() -
     steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
     assert steps.averaged == tuple(range(2, 12))
     assert step_spread(steps).mean_s == pytest.approx((duration_ns(400) + 4 * duration_ns(200)) / 5 / 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("updates", "repeated"), [(0, (1, 2, 3, 4)), (1, (1, 2, 3, 4, 5))])
+def test_what_is_left_of_the_last_iteration_is_no_step_that_repeats(updates: int, repeated: tuple[int, ...]) -> None:
+    """Without optimizers, an iteration's work before its first mark counts to the step before."""
+    build = TraceBuilder(msgspec.structs.replace(default_manifest(), step=StepFacts(updates=updates)))
+    for size in [128] * 5 + [64]:
+        build.work(gemm(size), phase=Phase.FORWARD)
+        build.step()
+    trace = build.trace()
+    assert find_steps(trace, fakes.simulate(fakes.priced(trace))).repeated == repeated

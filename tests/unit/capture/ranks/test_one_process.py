@@ -25,6 +25,8 @@ COPY = msgspec.structs.replace(
         ({"exit": "out_of_memory"}, "", True),  # copies may lack memory that one process has
         ({}, "torchrun", False),
         ({"has_process_group": True}, "", False),
+        ({"has_process_group": True, "exit": "raised"}, "", True),  # accelerate joins one, and refuses device maps
+        ({"has_process_group": True, "exit": "raised"}, "torchrun", False),
         ({"gpus": (GpuUse(0, 30, 40, 2), GpuUse(1, 10, 40, 2))}, "", False),  # only a context on the second GPU
         ({"gpus": ()}, "", False),
         ({"world_size": 4}, "", False),  # two nodes

@@ -72,6 +72,18 @@ gathered = model.layers[0]
 gathered.weight = nn.Parameter(gathered.weight[:4].detach())  # as sharding may show it from the second call on
 call(batch, model, ids)
 results["gathered"] = told(batch)
+
+class Square(nn.Linear):
+    def forward(self, row):
+        batch.enter(self, list(self.parameters()))
+        output = super().forward(row)
+        batch.leave(self, (row,), {})
+        return output
+
+batch, model = Counted(), Square(8, 8)
+loss = lambda weights, row: torch.func.functional_call(model, weights, (row[None],)).sum()
+torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), torch.zeros(15, 8))
+results["mapped"] = [batch.inputs, batch.sample]
 """
 
 
@@ -83,3 +95,11 @@ def test_chunks_of_a_pipeline_are_one_model_and_the_first_has_the_batch(tmp_path
     assert results["first"] == results["second"] == [6 * tokens, 6 * samples, parameters, parameters]
     assert results["copies"] == [2 * tokens, 2 * samples, 4 * 64 + 10 * 8, 4 * 64 + 10 * 8]
     assert results["gathered"][-2:] == [2 * 64 + 10 * 8, 2 * 64 + 10 * 8]
+
+
+def test_samples_that_are_mapped_over_count(tmp_path: Path) -> None:
+    """Gradients for each sample: the module sees one row at a time."""
+    emulated.require_cuda_torch()
+    inputs, sample = emulated.run(CODE, tmp_path).results["mapped"]  # type: ignore[misc]
+    assert inputs == [[0, 15]]
+    assert sample == "the first dimension of the tensor [1, 8] that Square takes, times the 15 that torch.vmap maps"

@@ -65,6 +65,23 @@ told.calls.clear()
 optimizer.step()
 results["step"] = list(told.calls)
 
+class Sharded(torch.optim.Optimizer):  # as ZeroRedundancyOptimizer: its step is that of another one
+    def __init__(self, inner, raises=False):
+        super().__init__(inner.param_groups, {})
+        self.inner, self.raises = inner, raises
+    def step(self):
+        if self.raises:
+            raise RuntimeError
+        self.inner.step()
+
+told.calls.clear()
+Sharded(optimizer).step()
+try:
+    Sharded(optimizer, raises=True).step()
+except RuntimeError:
+    optimizer.step()
+results["updates"] = sum(call[0] == "step" for call in told.calls)
+
 import weakref
 replica = model._replicate_for_data_parallel()
 replica(torch.ones(2, 4, device="cuda"))
@@ -72,6 +89,12 @@ reference = weakref.ref(replica)
 del replica
 results["is_replica_kept"] = reference() is not None
 """
+
+
+def test_an_optimizer_that_steps_another_one_updates_once(tmp_path: Path) -> None:
+    """One that raised before is no outer one of later steps."""
+    emulated.require_cuda_torch()
+    assert emulated.run(CODE, tmp_path).results["updates"] == 2
 
 
 def test_time_to_categorise_a_model_is_subtracted_before_its_records(tmp_path: Path) -> None:

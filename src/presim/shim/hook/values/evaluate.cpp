@@ -6,7 +6,7 @@
 // (policies.cpp).
 //
 // Operators that count on the device and read the count while they run (nonzero) are computed before they run, and the
-// copy that reads the count gets it (core/transfer.cpp).
+// copy that reads the count gets it (counts.h, core/transfer.cpp).
 //
 // During stream capture nothing is computed; it happens at each replay, with the values of that replay.
 #include "evaluate.h"
@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "counts.h"
 #include "own_time.h"
 #include "plan.h"
 #include "prepare.h"
@@ -103,18 +104,9 @@ void replay(void* data) {
 
 void drop_replay(void* data) { delete static_cast<Replay*>(data); }
 
-int64_t count_of(const Plan& plan) {
-  if (plan.arguments[0].isBool()) return plan.arguments[0].toBool();  // equal
-  const at::Tensor& first = plan.arguments[0].toTensor();
-  return first.dim() > plan.call.count_along ? first.size(plan.call.count_along) : first.numel();
-}
-
-void compute_before(Plan& plan) {
+void announce_count(Plan& plan, Inputs inputs) {
   OwnWork working;
-  if (!compute(plan)) return;
-  plan.outer_count = expected_count();
-  expected_count() = count_of(plan);
-  report(*plan.op, plan.origin, &expected_count(), sizeof(int64_t));
+  plan.evaluates && compute(plan) ? expect_computed(plan) : expect_assumed(plan, inputs);
 }
 
 bool any_small(const std::vector<c10::IValue>& values) {
@@ -161,6 +153,12 @@ void finish(Plan& plan, const std::vector<c10::IValue>& returned) {
   at_replay(c10::cuda::getCurrentCUDAStream().stream(), replay, new Replay{plan, outputs}, drop_replay);
 }
 
+Plan* begin_coalesce(Operator& op, const at::Tensor& sparse) {
+  Plan& plan = *take(op);
+  expect_distinct(plan, sparse);
+  return &plan;
+}
+
 }  // namespace
 
 Plan* begin(const at::RecordFunction& fn) {
@@ -168,6 +166,7 @@ Plan* begin(const at::RecordFunction& fn) {
   Operator& op = operator_of(fn);
   auto inputs = fn.inputs();
   if (op.treatment == Treatment::Ignore || inputs.size() != op.arguments) return nullptr;
+  if (op.treatment == Treatment::Coalesce) return begin_coalesce(op, inputs[0].toTensor());
   Seen seen = see(inputs);
   if (!seen.device || seen.wrapped || c10::impl::TorchDispatchModeTLS::any_modes_set()) return nullptr;
   if (op.treatment == Treatment::ReadScalar) return begin_read(op, inputs[0].toTensor()), nullptr;
@@ -183,16 +182,18 @@ Plan* begin(const at::RecordFunction& fn) {
   add_targets(plan, inputs);
   prepare_call(plan, inputs);
   if (plan.evaluates && !plan.captured && !plan.targets.empty()) hold_targets(plan);
-  if (plan.evaluates && op.counts && !plan.captured) compute_before(plan);
+  if (op.counts && !plan.captured) announce_count(plan, inputs);
   return &plan;
 }
 
 void end(const at::RecordFunction& fn, Plan* plan) {
   if (plan->reads) --open().reading;
   open().losses -= plan->op->rule == Rule::Loss;
-  if (plan->op->counts && plan->computed) expected_count() = plan->outer_count;
+  stop_expecting(*plan);
   const auto& returned = fn.outputs();
-  if (plan->evaluates || !plan->targets.empty() || any_small(returned)) finish(*plan, returned);
+  bool coalesces = plan->op->treatment == Treatment::Coalesce;
+  if (coalesces) write_distinct(*plan, returned[0].toTensor());
+  if (!coalesces && (plan->evaluates || !plan->targets.empty() || any_small(returned))) finish(*plan, returned);
   plan->clear();
   --open().depth;
 }

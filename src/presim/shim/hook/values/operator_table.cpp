@@ -7,6 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "counts.h"
+
 namespace presim::hook::values {
 namespace {
 
@@ -73,6 +75,7 @@ Treatment treatment_of(const Operator& op, const c10::FunctionSchema& schema, st
   bool own_kernel = handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   if (space != "aten") return own_kernel && !is_view(schema) && space != "c10d" ? Treatment::Answer : Treatment::Ignore;
   if (name == "_local_scalar_dense") return Treatment::ReadScalar;
+  if (coalesces(name)) return Treatment::Coalesce;
   if (moves_no_values(name) || is_view(schema) || handle.hasTag(at::Tag::inplace_view)) return Treatment::Ignore;
   if (name == "copy_") return Treatment::Copy;  // one kernel for all devices
   if (!own_kernel) return op.rule == Rule::Loss ? Treatment::Answer : Treatment::Ignore;  // a loss of several operators

@@ -31,6 +31,7 @@ enum class Treatment : uint8_t {
   Answer,      // only a policy provides values
   ReadScalar,  // the program reads one element
   Copy,        // evaluated; the program reads a copy to the host
+  Coalesce,    // only how many different indices there are is computed
 };
 
 struct Written {

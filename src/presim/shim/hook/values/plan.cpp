@@ -133,7 +133,7 @@ void Plan::clear() {
   inputs.clear();
   targets.clear();
   call = {};
-  evaluates = captured = reads = computed = within_loss = false;
+  evaluates = captured = reads = computed = within_loss = expects = false;
 }
 
 void collect(const c10::IValue& value, std::vector<Place>& places) {

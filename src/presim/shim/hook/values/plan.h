@@ -35,6 +35,7 @@ struct Plan {
   bool within_loss = false;         // it is part of an operator that is a loss, which draws the value
   uint8_t origin = 0;               // of the results
   uint64_t seed = 0;                // of its random numbers
+  bool expects = false;             // expected_count() is that of this operator
   int64_t outer_count = -1;         // expected_count() before it began
   torch::jit::Stack arguments;      // tensors are host views
   std::vector<at::Tensor> inputs;   // host views of device memory that must be known
