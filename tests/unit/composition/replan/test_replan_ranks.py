@@ -63,7 +63,7 @@ def captured(ranks: int, shard_bytes: Sharded = share, *, tensor: int = 1, launc
 
 def at(ranks: int, fewer: Trace, more: Trace, tensor: int = 1) -> tuple[Trace, dict[int, list[int]], str]:
     world = more.manifest.world_size
-    (trace,), stands_for, (sentence,) = with_ranks([fewer], [more], {0: list(range(1, world))}, ranks * tensor)
+    (trace,), stands_for, (sentence, *_) = with_ranks([fewer], [more], {0: list(range(1, world))}, ranks * tensor)
     return trace, stands_for, sentence
 
 
