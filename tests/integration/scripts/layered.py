@@ -58,6 +58,8 @@ if way in ("fsdp", "checkpoint", "differing"):
     fully_shard(model)
 elif way in ("ddp", "buckets"):  # a bucket for each parameter, or one for several layers
     model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1 if way == "ddp" else 25)
+    # NCCL's watchdog frees what was sent of all parameters, at its next look: before the first step
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))._wait_for_pending_works()
 optimizer: torch.optim.Optimizer = (
     torch.optim.SGD(model.parameters(), momentum=0.9) if way == "sgd" else torch.optim.AdamW(model.parameters())
 )

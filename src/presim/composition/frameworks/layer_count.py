@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from presim.system.files import read_text
+
 _USUAL = "num_hidden_layers"
 
 
@@ -39,7 +41,7 @@ def _own_name(model_type: str) -> str:
     It is read from the text of the class: importing it would import PyTorch.
     """
     for file in _config_files(model_type):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(ast.parse(read_text(file, "reinstall transformers"))):
             if isinstance(node, ast.ClassDef):
                 values = dict(_literals(node))
                 names = values.get("attribute_map")
