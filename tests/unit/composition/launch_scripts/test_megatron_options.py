@@ -30,6 +30,13 @@ def test_an_option_is_the_field_that_means_the_same(options: str, fields: list[s
     assert option_fields(options.split(), "fp8-delayed") == fields
 
 
+def test_a_layout_is_put_in_quotes_that_bridge_needs() -> None:
+    layout = "model.pipeline_model_parallel_layout="
+    fields = megatron_fields([f"{layout}E(t|)*6m|L", "model.recompute_modules=[mlp]"], (), "bf16")
+    assert fields == (f"{layout}'E(t|)*6m|L'", "model.recompute_modules=[mlp]")
+    assert megatron_fields(fields, (), "bf16") == fields
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
