@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from presim.composition.replan.micro_batches import with_micro_batches
 from presim.errors import InputError
-from presim.evaluation.options import RunOptions
+from presim.evaluation.options import ReplanOptions, RunOptions
 from presim.trace.schema import Trace
+from presim.verbs.replan import replan_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import EXAMPLES, SCRIPTS, evaluated
 from support.replanned import broken_rules, calls_that_differ, live_blocks
 
@@ -78,3 +81,17 @@ def test_passes_that_do_not_alternate_are_refused() -> None:
     traces = captured(Case("accumulates.py forward_first {}", 5, 9), 5)
     with pytest.raises(InputError, match="Steps that run all forward passes first cannot be extended"):
         with_micro_batches(traces, 9)
+
+
+@pytest.mark.long
+def test_four_stages_of_pytorch_s_schedule_take_as_long_as_six_when_extended(tmp_path: Path) -> None:
+    """Its stages learn shapes before the first step, and hold a message until the pipeline drains."""
+    command = [str(SCRIPTS / "pipeline.py"), "{stages}", "24"]
+    figures = {}
+    for stages in (4, 6):
+        words = [word.format(stages=stages) for word in command]
+        options = RunOptions(gpu="h100-sxm", world_size=stages, host_time=False, save=tmp_path / str(stages))
+        figures[stages] = run_and_evaluate(words, options).result.step_time_s
+    replanned = replan_and_evaluate(tmp_path / "4", ReplanOptions(pipeline=6, micro_batches=24, host_time=False)).result
+    assert replanned.step_time_s == pytest.approx(figures[6], rel=1e-6)
+    assert any("reserved memory is too small" in note.lower() for note in replanned.notes)

@@ -94,10 +94,8 @@ def _extended_stages(
     try:
         captured = _whole(short, short_target, progress)
         if not captured.is_whole:
-            progress(
-                f"{short.captured_stages} stages ended with {captured.traces[0].manifest.exit}, so all are captured"
-            )
-            return _whole(run, target, progress)
+            exits = {trace.manifest.exit for trace in captured.traces}
+            raise InputError(f"the capture of {short.captured_stages} ended with {', '.join(sorted(exits))}")
         micro_batches = micro_batches or run.step_micro_batches
         progress(f"composing {plan.pipeline} stages of {micro_batches} micro-batches")
         if plan.virtual > 1:

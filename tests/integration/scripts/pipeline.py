@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-STAGES, WIDTH, ROWS, MICRO_BATCHES = 4, 8192, 2048, 8  # large enough that no host limits the step
+STAGES, MICRO_BATCHES = (int(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 1 else (4, 8)
+WIDTH, ROWS = 8192, 2048  # large enough that no host limits the step
 
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 torch.cuda.set_device(device)

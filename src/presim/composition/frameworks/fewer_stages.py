@@ -105,8 +105,8 @@ def _stages_of_kinds(kinds: Sequence[Hashable], plan: Plan, division: Division) 
     ends = _ends(contents, plan.virtual > 1)
     if ends is None or not _has_chunks_alike(contents, ends):
         return None
-    kept = [numbers[stage] for stage in source_stages(ends, captured_stages(ends), plan.pipeline)]
-    in_order = [of_stage[turn] for turn in range(plan.virtual) for of_stage in kept]
+    chunk_numbers = [numbers[stage] for stage in source_stages(ends, captured_stages(ends), plan.pipeline)]
+    in_order = [of_stage[turn] for turn in range(plan.virtual) for of_stage in chunk_numbers]
     kept_kinds = [kinds[layer] for number in in_order for layer in division.chunks[number]]
     if kept_kinds != list(kinds[: len(kept_kinds)]):  # kinds may follow from the number of a layer
         return None

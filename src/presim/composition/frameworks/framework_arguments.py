@@ -11,7 +11,7 @@ from typing import Any
 
 from presim.composition.frameworks.adapter_arguments import check_adapters, split_adapters
 from presim.composition.launch_files.launch_job import Files
-from presim.composition.launch_scripts.megatron_plan import option_fields
+from presim.composition.launch_scripts.megatron_plan import option_fields, quoted
 from presim.errors import InputError
 from presim.system.files import (
     FormatError,
@@ -93,13 +93,7 @@ def megatron_fields(arguments: Sequence[str], plan_names: Collection[str], preci
                 "model.recompute_granularity=selective, a YAML file of them, or options of Megatron-LM, as "
                 f"--tp-comm-overlap; got {argument!r}"
             )
-    return (*option_fields(options, precision), *map(_quoted, fields))
-
-
-def _quoted(field: str) -> str:
-    """The field with its value in quotes, where that has signs of the fields' grammar, as a pipeline's layout has."""
-    name, _, value = field.partition("=")
-    return f"{name}='{value}'" if re.search(r"[|*()]", value) and value[0] not in "'\"[{" else field
+    return (*option_fields(options, precision), *map(quoted, fields))
 
 
 def _yaml_fields(path: Path) -> Iterator[str]:

@@ -113,18 +113,10 @@ def plan_run(
             knows.
     """
     versions = installed_versions()
-    if precision not in PRECISIONS:
-        raise InputError(
-            f"--precision {precision}: Megatron-Bridge {versions['megatron-bridge']} has no such recipe for "
-            f"training, and Transformer Engine no such products; it has {', '.join(PRECISIONS)}"
-        )
+    _check_precision(precision, versions)
     overrides = megatron_fields(overrides, _OF_PLAN, precision)
     _check(plan, named_fields, world_size)
-    config = config_file(model)
-    if config is None:
-        raise InputError(
-            f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
-        )
+    config = _config_of(model)
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, fewest_repeating(plan))
     model_config = _decoded(config)
@@ -162,6 +154,23 @@ def plan_run(
         *(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs),
         attends_in_fp8=attends_in_fp8,
     )
+
+
+def _check_precision(precision: str, versions: Mapping[str, str]) -> None:
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"--precision {precision}: Megatron-Bridge {versions['megatron-bridge']} has no such recipe for "
+            f"training, and Transformer Engine no such products; it has {', '.join(PRECISIONS)}"
+        )
+
+
+def _config_of(model: str) -> Path:
+    config = config_file(model)
+    if config is None:
+        raise InputError(
+            f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
+        )
+    return config
 
 
 def _adapters(overrides: Sequence[str]) -> str:

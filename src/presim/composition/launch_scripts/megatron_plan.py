@@ -180,9 +180,7 @@ def bridge_fields(arguments: Arguments, fields: dict[str, Any]) -> list[str]:
         InputError: a value is missing.
     """
     settings = [
-        f"model.{_field(name)}={_quoted(value)}"
-        for name in _MODEL_VALUES
-        if (value := arguments.text(name)) is not None
+        quoted(f"model.{_field(name)}={value}") for name in _MODEL_VALUES if (value := arguments.text(name)) is not None
     ]
     settings += [
         f"{_NOT_MODEL.get(name, f'model.{_field(name)}')}=true" for name in _MODEL_SWITCHES if arguments.has(name)
@@ -237,8 +235,7 @@ def option_fields(words: Sequence[str], precision: str) -> list[str]:
             )
         if name in _REFUSED:
             raise InputError(f"--framework-args has {name}: presim does not read {_REFUSED[name]}; leave it out")
-    given = [(_field(name), arguments.text(name)) for name in _MODEL_VALUES if arguments.has(name)]
-    settings = [f"model.{field}={_quoted(value or '')}" for field, value in given]
+    settings = [quoted(f"model.{_field(name)}={arguments.text(name)}") for name in _MODEL_VALUES if arguments.has(name)]
     settings += [f"model.{_field(name)}={arguments.text(name)}" for name in _DROPOUTS if arguments.has(name)]
     switches = {name: _NOT_MODEL.get(name, f"model.{_field(name)}") for name in _MODEL_SWITCHES}
     switches |= {name: f"model.{_field(name)}" for name in ("--tp-comm-overlap", "--cross-entropy-loss-fusion")}
@@ -263,9 +260,15 @@ def option_fields(words: Sequence[str], precision: str) -> list[str]:
     return settings
 
 
-def _quoted(text: str) -> str:
-    """A value as Bridge's fields take it: in quotes if it has signs of their grammar, as a pipeline's layout has."""
-    return f"'{text}'" if re.search(r"[|*()]", text) else text
+def quoted(field: str) -> str:
+    """A field of Bridge's configuration, with its value in quotes if that has signs that Bridge reads as grammar.
+
+    >>> quoted("model.pipeline_model_parallel_layout=Et*3|tL"), quoted("model.recompute_modules=[mlp]")
+    ("model.pipeline_model_parallel_layout='Et*3|tL'", 'model.recompute_modules=[mlp]')
+    """
+    name, _, value = field.partition("=")
+    has_signs = re.search(r"[|*()]", value) and value[0] not in "'\"[{"
+    return f"{name}='{value}'" if has_signs else field
 
 
 def _check_precision(arguments: Arguments, precision: str) -> None:

@@ -261,8 +261,8 @@ def with_growth(trace: Trace, entries: Ints, calls: Sequence[int], growth: Growt
         if change not in number_by_change:
             number_by_change[change] = len(signatures)
             signature = signatures[number]
-            own = factors.keys() & set(signature.__struct_fields__)  # a run has copies and kernels
-            grown = {name: round(getattr(signature, name) * factors[name]) for name in own}
+            grown_fields = factors.keys() & set(signature.__struct_fields__)  # a run has copies and kernels
+            grown = {name: round(getattr(signature, name) * factors[name]) for name in grown_fields}
             signatures.append(msgspec.structs.replace(signature, **grown))
         columns["signature"][entry] = number_by_change[change]
     return dataclasses.replace(trace, columns=columns, signatures=tuple(signatures))

@@ -37,8 +37,10 @@ def sentences_on_reserved(traces: Sequence[Trace]) -> list[str]:
 def reserved_bytes(trace: Trace) -> int:
     """The most bytes of segments that a trace's allocator holds at once."""
     value = trace.columns["value"].astype(np.int64)
-    taken, returned = (np.where(trace.mask(kind), value, 0) for kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))
-    return int(np.cumsum(taken - returned).max(initial=0))
+    allocated_bytes, freed_bytes = (
+        np.where(trace.mask(kind), value, 0) for kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+    )
+    return int(np.cumsum(allocated_bytes - freed_bytes).max(initial=0))
 
 
 def _reserved_anew_bytes(trace: Trace) -> int:

@@ -107,7 +107,7 @@ def hugging_face_config(path: Path) -> PretrainedConfig:
     fields = {name: value for name, value in json.loads(path.read_text()).items() if not name.startswith("_")}
     model_type = fields.get("model_type")
     if model_type not in CONFIG_MAPPING:
-        known_types = {name: known for known, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()}
+        known_types = {name: type_name for type_name, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()}
         model_type = next((known_types[name] for name in fields.get("architectures", ()) if name in known_types), None)
     if model_type is None:
         raise ValueError(f"transformers {transformers.__version__} has no model_type {fields.get('model_type')!r}")

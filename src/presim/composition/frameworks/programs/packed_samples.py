@@ -11,15 +11,15 @@ def attend_apart(pieces: int) -> None:
 
     Only attention knows of it, as with the offsets that Megatron hands it for packed sequences.
     """
-    whole = TEDotProductAttention.forward
+    attention_of_sequence = TEDotProductAttention.forward
 
     def forward(self, query, key, value, *args, **kwargs):
         self.qkv_format = "bshd"
         sequence, batch = query.shape[:2]
         if batch > 1 or sequence % pieces:
             raise ValueError(f"{pieces} pieces are cut from one sequence; here are {batch} of {sequence} tokens")
-        cut: list[torch.Tensor] = [each[:, 0].unflatten(0, (pieces, -1)) for each in (query, key, value)]
-        out = whole(self, *cut, *args, **kwargs)
+        cut: list[torch.Tensor] = [states[:, 0].unflatten(0, (pieces, -1)) for states in (query, key, value)]
+        out = attention_of_sequence(self, *cut, *args, **kwargs)
         return out.reshape(sequence, batch, -1)
 
     TEDotProductAttention.forward = forward
